@@ -1,0 +1,91 @@
+"""broker/1: what a run's broker answers: who is served where, how each service is, and the commands of the CLI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .interface import Interface, call, stream
+from .lifecycle import State
+from .message import Message
+from .peer import Location
+
+
+class ServiceStatus(Message):
+    """One service of the run. Times are of the machine's monotonic clock, in seconds; null until they happen."""
+
+    name: str
+    state: State
+    pid: int | None
+    incarnation: str
+    protocol: str
+    endpoint: str | None
+    control: str | None
+    restarts: int
+    uptime_s: float | None
+    """Since it was READY."""
+    rss_bytes: int | None
+    spawned_at: float | None = None
+    hello_at: float | None = None
+    imported_at: float | None = None
+    setup_at: float | None = None
+    ready_at: float | None = None
+    url: str | None = None
+    """For a service that serves HTTP."""
+    error: str | None = None
+    progress: str | None = None
+    """What it is doing, while it is LOADING."""
+
+
+class RunStatus(Message):
+    """The whole run."""
+
+    run: str
+    pid: int
+    phase: str
+    """starting, up, stopping or stopped."""
+    table: str
+    ready_after_s: float | None
+    """From the start of the run until all was READY."""
+    services: list[ServiceStatus]
+
+
+class Event(Message):
+    """Something that happened in the run, as `zmqengine up` prints it."""
+
+    at: float
+    """Monotonic seconds."""
+    kind: str
+    """state, progress, failed, up, stopped."""
+    service: str = ""
+    state: State | None = None
+    text: str = ""
+    seconds: float | None = None
+    """Since the start of the run, or of the phase that ended."""
+
+
+class BrokerInterface(Interface, protocol="broker/1"):
+    """Registry and supervisor of one run."""
+
+    @call(idempotent=True)
+    def status(self) -> RunStatus:
+        """How everything is."""
+
+    @call(idempotent=True)
+    def resolve(self, name: str, wait: bool = False) -> Location:
+        """Where a service is served.
+
+        wait: answer when it is READY, within the call's budget. Errors: not_found (no such service), unavailable (it
+        is not READY, or is quarantined: says why).
+        """
+
+    @call
+    def stop(self, force: bool = False) -> None:
+        """Stop the whole run: drain and stop in reverse order; force: kill. Answered when it has begun."""
+
+    @call
+    def restart(self, name: str) -> None:
+        """Restart one service. Answered when it has begun."""
+
+    @stream
+    def events(self) -> Iterator[Event]:
+        """What happens from now on, until the run has stopped."""

@@ -1,0 +1,172 @@
+"""The blocking client: `connect` to a service by name or endpoint, and call its methods."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import transport, wire
+from .connection import Connection
+from .deferred import Deferred
+from .errors import DeadlineExceeded, UsageError
+from .interface import Interface, Mark, Method
+from .peer import CALL_DEADLINE_S, Location, bind_arguments
+from .stream import Stream
+
+
+class Client:
+    """A connection to one service. It is not thread-safe: it belongs to the thread that made it, and says so.
+
+    Methods are attributes: ``client.add(amount=3)`` waits for the answer, a stream method gives an iterator.
+    ``client.begin.add(3)`` gives a `Deferred` for a call that is waited for later with `wait`.
+    """
+
+    def __init__(
+        self, location: Location, interface: type[Interface] | None = None, *, deadline_s: float | None = None
+    ) -> None:
+        """deadline_s: budget of each call, in seconds."""
+        self._location = location
+        self._deadline_s = deadline_s
+        self._thread = threading.get_ident()
+        self._waiter = transport.Waiter()
+        self._link = transport.Link(location.endpoint, location.name or location.endpoint)
+        self._connection = Connection(self._link, incarnation=location.incarnation)
+        self._waiter.add(self._link.socket, lambda: None)
+        self._waiter.add(self._link.monitor, lambda: None)
+        self._writable = False
+        self._methods = interface.methods if interface is not None else None
+        self.begin = _Begin(self)
+
+    def options(self, *, deadline_s: float) -> _WithDeadline:
+        """The same client with another budget for its calls."""
+        return _WithDeadline(self, deadline_s)
+
+    def describe(self) -> dict[str, Any]:
+        """The service's schema, as it tells it."""
+        mark = Mark("call", True, None, False)
+        method = Method(wire.DESCRIBE, mark, dict, (), dict[str, Any], "")  # type: ignore[arg-type]
+        answer: dict[str, Any] = self.wait(self._connection.call(method, {}, self._budget(None)))
+        return answer
+
+    def wait(self, answer: Deferred[Any], deadline_s: float | None = None) -> Any:
+        """The value of a call that was begun. Raises its error, or DeadlineExceeded after deadline_s."""
+        until = None if deadline_s is None else time.monotonic() + deadline_s
+        while not answer.done:
+            self.turn(until)
+            if until is not None and not answer.done and time.monotonic() >= until:
+                raise DeadlineExceeded(f"{self._link.peer}: waited {deadline_s:g} s")
+        return answer.value
+
+    def turn(self, until: float | None = None) -> None:
+        """Wait for news, at most until the monotonic time `until`, and take it in."""
+        if threading.get_ident() != self._thread:
+            raise UsageError("a Client belongs to the thread that made it; make one in each thread")
+        connection = self._connection
+        connection.flush()
+        due = connection.next_deadline()
+        if until is not None:
+            due = until if due is None else min(due, until)
+        if connection.wants_write != self._writable:
+            self._writable = connection.wants_write
+            self._waiter.add(self._link.socket, lambda: None, writable=self._writable)
+        self._waiter.wait(None if due is None else due - time.monotonic())
+        connection.turn()
+
+    def close(self) -> None:
+        """Close it; calls in flight fail."""
+        self._connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._invoker(self._method(name), None)
+
+    def _method(self, name: str) -> Method:
+        if self._methods is None:
+            self._methods = untyped_methods(self.describe())
+        method = self._methods.get(name)
+        if method is None:
+            raise UsageError(f"{self._link.peer} has no method {name!r}; it has {', '.join(sorted(self._methods))}")
+        return method
+
+    def _budget(self, deadline_s: float | None) -> float:
+        return next(d for d in (deadline_s, self._deadline_s, CALL_DEADLINE_S) if d is not None)
+
+    def _invoker(self, method: Method, deadline_s: float | None) -> Callable[..., Any]:
+        def invoke(*args: Any, **kwargs: Any) -> Any:
+            begun = self._start(method, deadline_s, args, kwargs)
+            return self.wait(begun) if isinstance(begun, Deferred) else begun
+
+        return invoke
+
+    def _start(
+        self, method: Method, deadline_s: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Deferred[Any] | Stream[Any] | None:
+        message = bind_arguments(method, args, kwargs)
+        if method.kind == "tell":
+            self._connection.tell(method, message)
+            self._connection.flush()
+            return None
+        if method.kind == "stream":
+            window = (wire.STREAM_ITEMS, wire.STREAM_BYTES)
+            limit = deadline_s if deadline_s is not None else self._deadline_s
+            return self._connection.open(method, message, limit, window, self.turn)
+        return self._connection.call(method, message, self._budget(deadline_s))
+
+
+class _Begin:
+    """``client.begin.method(...)``: begin without waiting."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        client = self._client
+        return lambda *args, **kwargs: client._start(client._method(name), None, args, kwargs)
+
+
+class _WithDeadline:
+    """``client.options(deadline_s=2).method(...)``."""
+
+    def __init__(self, client: Client, deadline_s: float) -> None:
+        self._client = client
+        self._deadline_s = deadline_s
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self._client._invoker(self._client._method(name), self._deadline_s)
+
+
+def untyped_methods(schema: dict[str, Any]) -> dict[str, Method]:
+    """Methods read off a service's own description, for a client that has no interface: answers are plain values."""
+    return {
+        name: Method(
+            name, Mark(described["kind"], described["idempotent"], None, False), dict,  # type: ignore[arg-type]
+            tuple(described["args"].get("properties", ())), Any, described["doc"],
+        )
+        for name, described in schema["methods"].items()
+    }  # fmt: skip
+
+
+def connect(
+    target: str, interface: type[Interface] | None = None, *, run: str = "default", deadline_s: float | None = None
+) -> Client:
+    """Connect to a service.
+
+    target: a name in the run, or an endpoint (``ipc://...``). interface: its declaration, for typed answers; without
+    it the service is asked for its schema. Raises NotFound (no such run or service) and Unavailable (not READY).
+    """
+    if "://" in target:
+        return Client(Location(name=target, incarnation="", endpoint=target), interface, deadline_s=deadline_s)
+    from .discovery import broker_of, resolve
+
+    if target == "broker":
+        return Client(broker_of(run), interface, deadline_s=deadline_s)
+    return Client(resolve(run, target), interface, deadline_s=deadline_s)

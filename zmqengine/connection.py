@@ -1,0 +1,339 @@
+"""The client's side of the protocol on one link: calls in flight, their deadlines, and what arrives for them.
+
+It never waits: whoever owns it calls `turn` when the link can be read or time has passed, and asks `next_deadline`.
+The sync client, the asyncio client and a service's own loop all drive this one class.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from . import envelope, wire
+from .deferred import Deferred
+from .envelope import Envelope
+from .errors import (
+    DeadlineExceeded, ErrorBody, LocalProtocolError, PeerLost, RemoteProtocolError, StaleIncarnation,
+    ZmqEngineError, from_wire,
+)  # fmt: skip
+from .interface import Method
+from .stream import Stream
+from .wire import Kind
+
+
+class LinkLike(Protocol):
+    """What a connection needs of its transport (`transport.Link`, or one in memory for tests)."""
+
+    peer: str
+    lost: PeerLost | None
+
+    def receive(self) -> list[bytes] | None: ...
+    def send(self, frame: bytes) -> bool: ...
+    def watch(self) -> None: ...
+    def close(self) -> None: ...
+
+
+_error_decoder = msgspec.msgpack.Decoder(ErrorBody)
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def decoder_for(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """The decoder of a type; building one costs more than using it."""
+    try:
+        return _decoders[kind]
+    except (KeyError, TypeError):
+        decoder = msgspec.msgpack.Decoder(kind)
+        try:
+            _decoders[kind] = decoder
+        except TypeError:
+            pass  # an unhashable annotation: it is rebuilt each time
+        return decoder
+
+
+class _Pending:
+    """A call in flight."""
+
+    __slots__ = ("answer", "decoder", "method", "next_seq", "stream")
+
+    def __init__(self, method: str, returns: Any, answer: Deferred[Any] | None, stream: Stream[Any] | None) -> None:
+        self.method = method
+        self.decoder = decoder_for(returns)
+        self.answer = answer
+        self.stream = stream
+        self.next_seq = 0
+
+    def fail(self, error: BaseException) -> None:
+        if self.stream is not None:
+            self.stream.finish(error)
+        elif self.answer is not None:
+            self.answer.reject(error)
+
+
+class NoLink:
+    """Stands for a link whose endpoint is not known yet: what is to be sent waits, bounded by its deadline."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.lost: PeerLost | None = None
+
+    def receive(self) -> list[bytes] | None:
+        return None
+
+    def send(self, frame: bytes) -> bool:
+        return False
+
+    def watch(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class Connection:
+    """Calls to one incarnation of a service."""
+
+    def __init__(
+        self,
+        link: LinkLike,
+        *,
+        incarnation: str = "",
+        touched: Callable[[], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """touched: called when something was put in the outbox outside of `turn`, so that its owner flushes soon."""
+        self.link = link
+        self.incarnation = incarnation
+        self.broken: ZmqEngineError | None = None
+        self.malformed = 0
+        self._clock = clock
+        self._touched = touched
+        self._ids = itertools.count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._outbox: collections.deque[bytes] = collections.deque()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls and streams without a terminal answer yet."""
+        return len(self._pending)
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether something waits until the link takes it."""
+        return bool(self._outbox)
+
+    def call(self, method: Method, args: Any, deadline_s: float | None, traceparent: str | None = None) -> Deferred[Any]:
+        """Begin a call that answers once."""
+        answer: Deferred[Any] = Deferred()
+        call_id = next(self._ids)
+        answer.on_cancel(lambda: self._cancel(call_id))
+        self._begin(Kind.CALL, call_id, _Pending(method.name, method.returns, answer, None), args, deadline_s, None,
+                    traceparent)  # fmt: skip
+        return answer
+
+    def open(
+        self,
+        method: Method,
+        args: Any,
+        deadline_s: float | None,
+        window: tuple[int, int],
+        pump: Callable[[], object] | None,
+        traceparent: str | None = None,
+    ) -> Stream[Any]:
+        """Begin a stream. pump: what a sync reader calls to wait for more."""
+        call_id = next(self._ids)
+        opened: Stream[Any] = Stream(
+            window,
+            lambda items, size: self._post(Kind.CREDIT, call_id=call_id, credit=(items, size)),
+            lambda error: self._cancel(call_id),
+            pump,
+        )
+        self._begin(Kind.CALL, call_id, _Pending(method.name, method.returns, None, opened), args, deadline_s, window,
+                    traceparent)  # fmt: skip
+        return opened
+
+    def tell(self, method: Method, args: Any, traceparent: str | None = None) -> None:
+        """Send a message without an answer. Raises what broke the connection, if it is."""
+        if self.broken is not None:
+            raise self.broken
+        self._post(Kind.TELL, method=method.name, body=args, traceparent=traceparent)
+
+    def notify(self, kind: Kind, body: Any) -> None:
+        """Send one of the lifecycle kinds without awaiting an answer; a broken connection drops it."""
+        self._post(kind, body=body)
+
+    def ask(self, kind: Kind, body: Any, returns: Any, deadline_s: float | None) -> Deferred[Any]:
+        """Send one of the lifecycle kinds (HELLO, HEALTH, ...) and await its REPLY or WELCOME."""
+        answer: Deferred[Any] = Deferred()
+        call_id = next(self._ids)
+        answer.on_cancel(lambda: self._cancel(call_id))
+        self._begin(kind, call_id, _Pending(kind.name, returns, answer, None), body, deadline_s, None, None)
+        return answer
+
+    def attach(self, link: LinkLike, incarnation: str) -> None:
+        """The peer's endpoint is known: what was begun before goes to this incarnation."""
+        self.link, self.incarnation = link, incarnation
+
+    def turn(self) -> None:
+        """Take in all that has arrived, fail what is late, send what waits."""
+        link = self.link
+        while self.broken is None:
+            frames = link.receive()
+            if frames is None:
+                break
+            try:
+                for kind, message in envelope.decode_message(frames):
+                    self._handle(kind, message)
+            except RemoteProtocolError:
+                self.malformed += 1
+        self.expire()
+        self.flush()
+        if self.broken is None:
+            link.watch()
+            if link.lost is not None:
+                # What the peer sent before it went is still to be had.
+                self._drain_lost(link.lost)
+
+    def _drain_lost(self, error: PeerLost) -> None:
+        while (frames := self.link.receive()) is not None:
+            try:
+                for kind, message in envelope.decode_message(frames):
+                    self._handle(kind, message)
+            except RemoteProtocolError:
+                self.malformed += 1
+        self.fail(error)
+
+    def flush(self) -> None:
+        """Send what waits, as far as the link takes it, coalesced."""
+        outbox = self._outbox
+        if not outbox:
+            return
+        frames = list(envelope.coalesce(list(outbox))) if len(outbox) > 1 else [outbox[0]]
+        outbox.clear()
+        for index, frame in enumerate(frames):
+            if not self.link.send(frame):
+                outbox.extend(member for rest in frames[index:] for member in envelope.members(rest))
+                return
+
+    def next_deadline(self) -> float | None:
+        """Monotonic time of the next call to be late, or None."""
+        while self._deadlines and self._deadlines[0][1] not in self._pending:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def fail(self, error: ZmqEngineError) -> None:
+        """Fail every call in flight, and refuse new ones, with `error`."""
+        if self.broken is None:
+            self.broken = error
+            pending, self._pending = self._pending, {}
+            self._outbox.clear()
+            for call in pending.values():
+                call.fail(error)
+
+    def close(self) -> None:
+        """Fail what is in flight and close the link."""
+        self.flush()
+        self.fail(PeerLost(f"{self.link.peer}: the connection was closed by this side"))
+        self.link.close()
+
+    def _begin(
+        self,
+        kind: Kind,
+        call_id: int,
+        pending: _Pending,
+        args: Any,
+        deadline_s: float | None,
+        credit: tuple[int, int] | None,
+        traceparent: str | None,
+    ) -> None:
+        if self.broken is not None:
+            pending.fail(self.broken)
+            return
+        budget_ms = None
+        if deadline_s is not None:
+            budget_ms = max(0, int(deadline_s * 1000))
+        try:
+            frame = envelope.encode(
+                kind, incarnation=self.incarnation, call_id=call_id, method=pending.method, budget_ms=budget_ms,
+                credit=credit, traceparent=traceparent, body=args,
+            )  # fmt: skip
+        except LocalProtocolError as error:
+            pending.fail(error)
+            return
+        self._pending[call_id] = pending
+        if deadline_s is not None:
+            heapq.heappush(self._deadlines, (self._clock() + deadline_s, call_id))
+        self._put(frame)
+
+    def _post(self, kind: Kind, **fields: Any) -> None:
+        if self.broken is None:
+            self._put(envelope.encode(kind, incarnation=self.incarnation, **fields))
+
+    def _put(self, frame: bytes) -> None:
+        self._outbox.append(frame)
+        if self._touched is not None:
+            self._touched()
+
+    def _cancel(self, call_id: int) -> None:
+        if self._pending.pop(call_id, None) is not None:
+            self._post(Kind.CANCEL, call_id=call_id)
+
+    def expire(self) -> None:
+        """Fail the calls whose deadline has passed, and tell the peer."""
+        now = self._clock()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, call_id = heapq.heappop(self._deadlines)
+            call = self._pending.pop(call_id, None)
+            if call is not None:
+                self._post(Kind.CANCEL, call_id=call_id)
+                call.fail(DeadlineExceeded(f"{self.link.peer} {call.method}: no answer within its deadline"))
+
+    def _handle(self, kind: Kind, message: Envelope) -> None:
+        if kind is Kind.ERROR and message.call_id == 0:
+            body = envelope.decode_body(_error_decoder, message.body, self.link.peer)
+            self.fail(from_wire(body, self.link.peer))
+            return
+        call = self._pending.get(message.call_id)
+        if call is None:
+            return  # answered, cancelled or late: its terminal answer was given
+        if kind is Kind.ITEM and call.stream is not None:
+            self._item(call, call.stream, message)
+            return
+        del self._pending[message.call_id]
+        if kind is Kind.ERROR:
+            body = envelope.decode_body(_error_decoder, message.body, f"{self.link.peer} {call.method}")
+            call.fail(from_wire(body, f"{self.link.peer} {call.method}"))
+        elif kind is Kind.REDIRECT:
+            call.fail(StaleIncarnation(f"{self.link.peer} {call.method}: another incarnation serves it now"))
+        elif kind is Kind.END and call.stream is not None:
+            call.stream.finish(None)
+        elif kind in (Kind.REPLY, Kind.WELCOME) and call.answer is not None:
+            try:
+                value = envelope.decode_body(call.decoder, message.body, f"{self.link.peer} answer of {call.method}")
+            except RemoteProtocolError as error:
+                call.fail(error)
+            else:
+                call.answer.resolve(value)
+        else:
+            call.fail(RemoteProtocolError(f"{self.link.peer} {call.method}: answered with {kind.name}"))
+
+    def _item(self, call: _Pending, stream: Stream[Any], message: Envelope) -> None:
+        where = f"{self.link.peer} item of {call.method}"
+        try:
+            if message.seq != call.next_seq:
+                raise RemoteProtocolError(f"{where}: number {message.seq} came where {call.next_seq} was due")
+            item = envelope.decode_body(call.decoder, message.body, where)
+        except RemoteProtocolError as error:
+            self._cancel(message.call_id)
+            stream.finish(error)
+            return
+        call.next_seq += 1
+        stream.deliver(item, len(message.body))
+
+

@@ -1,0 +1,414 @@
+"""The service's side of the protocol: which handler a message goes to, and exactly one terminal answer for each call.
+
+It never waits and knows no socket: it is given messages and sends frames through a `PortLike`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from . import envelope, wire
+from .deferred import Deferred
+from .envelope import Envelope
+from .errors import (
+    Cancelled, DeadlineExceeded, InvalidArgument, LocalProtocolError, NotFound, Overloaded, RemoteError,
+    RemoteProtocolError, StaleIncarnation, Unavailable, ZmqEngineError, to_wire,
+)  # fmt: skip
+from .interface import Method
+from .stream import Outlet
+from .transport import Sent
+from .wire import Kind
+
+log = logging.getLogger(__name__)
+
+OVERLOADED_RETRY_S = 0.1
+"""What a refused caller is told when nothing better is known."""
+
+
+class PortLike(Protocol):
+    """What the dispatcher needs of its transport (`transport.Port`, or one in memory for tests)."""
+
+    endpoint: str
+
+    def receive(self) -> tuple[bytes, list[bytes]] | None: ...
+    def send(self, identity: bytes, frame: bytes) -> Sent: ...
+    def close(self) -> None: ...
+
+
+class Runner(Protocol):
+    """How a handler that is no plain function is run; the service's loop implements it."""
+
+    def run_coroutine(self, coroutine: Any, answer: Deferred[Any]) -> None: ...
+    def run_async_generator(self, generator: Any, outlet: Outlet[Any]) -> None: ...
+    def run_generator(self, generator: Any, outlet: Outlet[Any]) -> None: ...
+    def run_in_thread(self, function: Callable[[], Any], answer: Deferred[Any]) -> None: ...
+
+
+class Handler:
+    """A method with the function that serves it."""
+
+    __slots__ = ("decoder", "function", "injects", "method", "running")
+
+    def __init__(self, method: Method, function: Callable[..., Any]) -> None:
+        self.method = method
+        self.function = function
+        self.decoder = msgspec.msgpack.Decoder(method.args)
+        parameters = inspect.signature(function).parameters
+        self.injects = next((name for name in parameters if name not in method.arg_names), None)
+        self.running = 0
+
+
+class ActiveCall:
+    """A call that has no terminal answer yet."""
+
+    __slots__ = ("answer", "call_id", "handler", "identity", "outlet", "seq")
+
+    def __init__(self, identity: bytes, call_id: int, handler: Handler) -> None:
+        self.identity = identity
+        self.call_id = call_id
+        self.handler = handler
+        self.answer: Deferred[Any] | None = None
+        self.outlet: Outlet[Any] | None = None
+        self.seq = 0
+
+    def abandon(self, error: ZmqEngineError) -> None:
+        """The asking side is gone, has cancelled, or its deadline has passed."""
+        if self.outlet is not None:
+            self.outlet.abandon(error)
+        elif self.answer is not None:
+            self.answer.abandon(error)
+
+
+class Dispatcher:
+    """Dispatches the messages of one service incarnation."""
+
+    def __init__(
+        self,
+        port: PortLike,
+        runner: Runner,
+        handlers: dict[str, Handler],
+        *,
+        where: str,
+        incarnation: str,
+        describe: Callable[[], Any],
+        max_in_flight: int = 10_000,
+        touched: Callable[[], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """touched: called when something is to be flushed, by a loop whose handlers also run outside of its turns."""
+        self.port = port
+        self._touched = touched
+        self.refusal: Callable[[], ZmqEngineError | None] = lambda: None
+        self.calls = self.malformed = 0
+        self.lifecycle: dict[Kind, Callable[[bytes, Envelope], object]] = {}
+        self._runner = runner
+        self._handlers = handlers
+        self._where = where
+        self._incarnation = incarnation
+        self._describe = describe
+        self._max_in_flight = max_in_flight
+        self._clock = clock
+        self._active: dict[tuple[bytes, int], ActiveCall] = {}
+        self._deadlines: list[tuple[float, tuple[bytes, int]]] = []
+        self._outbox: dict[bytes, list[bytes]] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Calls without a terminal answer."""
+        return len(self._active)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether answers wait for a peer that does not read."""
+        return bool(self._outbox)
+
+    def receive(self, limit: int) -> bool:
+        """Handle at most `limit` pending messages; whether there may be more."""
+        for _ in range(limit):
+            received = self.port.receive()
+            if received is None:
+                return False
+            self.handle(*received)
+        return True
+
+    def handle(self, identity: bytes, frames: list[bytes]) -> None:
+        """Handle one message. Nothing that a peer sends raises."""
+        try:
+            for kind, message in envelope.decode_message(frames):
+                self._handle_one(identity, kind, message)
+        except RemoteProtocolError as error:
+            # Without an envelope there is no call to answer: ERROR for call 0 tells the peer that it is not understood.
+            self.malformed += 1
+            self._put(identity, envelope.encode(Kind.ERROR, body=to_wire(error)))
+
+    def _handle_one(self, identity: bytes, kind: Kind, message: Envelope) -> None:
+        if kind is Kind.CALL or kind is Kind.TELL:
+            self._begin(identity, kind, message)
+        elif kind is Kind.CANCEL:
+            call = self._active.get((identity, message.call_id))
+            if call is not None:
+                call.abandon(Cancelled("cancelled by the caller"))
+        elif kind is Kind.CREDIT:
+            call = self._active.get((identity, message.call_id))
+            if call is not None and call.outlet is not None and message.credit is not None:
+                items, size = message.credit
+                if items < 0 or size < 0:
+                    raise RemoteProtocolError("CREDIT must not be negative")
+                call.outlet.grant(items, size)
+        elif kind in self.lifecycle:
+            self.lifecycle[kind](identity, message)
+        else:
+            raise RemoteProtocolError(f"{kind.name} is not taken on this socket")
+
+    def _begin(self, identity: bytes, kind: Kind, message: Envelope) -> None:
+        self.calls += 1
+        key = (identity, message.call_id)
+        try:
+            handler, args = self._admit(key, kind, message)
+        except ZmqEngineError as error:
+            if kind is Kind.CALL:
+                self._error(identity, message.call_id, error)
+            else:
+                log.warning("%s: a tell was refused: %s", message.method, error)
+            return
+        if handler is None:
+            self._put(identity, envelope.encode(Kind.REPLY, call_id=message.call_id, body=self._describe()))
+        elif kind is Kind.TELL:
+            self._run_tell(handler, args)
+        else:
+            self._run(ActiveCall(identity, message.call_id, handler), args, message)
+
+    def _admit(self, key: tuple[bytes, int], kind: Kind, message: Envelope) -> tuple[Handler | None, dict[str, Any]]:
+        """The handler and its arguments, or the reason why the call is not begun. None: the built-in describe."""
+        if message.incarnation and message.incarnation != self._incarnation:
+            raise StaleIncarnation(f"this is incarnation {self._incarnation}, not {message.incarnation}")
+        if message.method == wire.DESCRIBE:
+            return None, {}
+        handler = self._handlers.get(message.method)
+        if handler is None:
+            raise NotFound(f"{self._where} has no method {message.method[:80]!r}; it has {', '.join(self._handlers)}")
+        if (handler.method.kind == "tell") != (kind is Kind.TELL):
+            raise InvalidArgument(f"{self._where} {message.method} is a {handler.method.kind}, not a {kind.name.lower()}")
+        if key in self._active:
+            raise InvalidArgument(f"call id {key[1]} is in flight already")
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
+        limit = handler.method.mark.concurrency
+        if len(self._active) >= self._max_in_flight or (limit is not None and handler.running >= limit):
+            raise Overloaded(
+                f"{message.method}: {handler.running} calls of it and {len(self._active)} in all are in progress",
+                retry_after_s=OVERLOADED_RETRY_S,
+            )
+        try:
+            args = handler.decoder.decode(message.body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            where = f"{self._where} {message.method}"
+            raise InvalidArgument(
+                envelope.describe_fault(error, where), field=envelope.fault_field(error)
+            ) from None
+        return handler, {name: getattr(args, name) for name in handler.method.arg_names}
+
+    def _run_tell(self, handler: Handler, args: dict[str, Any]) -> None:
+        answer: Deferred[Any] = Deferred()
+        answer.add_done_callback(
+            lambda d: log.error("tell %s failed: %s", handler.method.name, d.error, exc_info=d.error)
+            if d.error is not None else None
+        )  # fmt: skip
+        try:
+            self._settle(answer, handler.function(**args))
+        except Exception as error:
+            answer.reject(error)
+
+    def _run(self, call: ActiveCall, args: dict[str, Any], message: Envelope) -> None:
+        deadline = None
+        if message.budget_ms is not None:
+            deadline = self._clock() + message.budget_ms / 1000
+        if call.handler.method.kind == "call":
+            self._run_call(call, args, deadline)
+        else:
+            self._run_stream(call, args, deadline, message.credit or (wire.STREAM_ITEMS, wire.STREAM_BYTES))
+
+    def _run_call(self, call: ActiveCall, args: dict[str, Any], deadline: float | None) -> None:
+        handler = call.handler
+        if handler.method.mark.thread:
+            answer: Deferred[Any] = Deferred()
+            self._track(call, deadline)
+            self._runner.run_in_thread(lambda: handler.function(**args), answer)
+            self._await(call, answer)
+            return
+        try:
+            result = handler.function(**args)
+        except Exception as error:
+            self._log_unexpected(handler, error)
+            self._error(call.identity, call.call_id, error)
+            return
+        if isinstance(result, Deferred) or inspect.isawaitable(result):
+            self._track(call, deadline)
+            answer = Deferred()
+            call.answer = answer
+            self._settle(answer, result)
+            self._await(call, answer)
+        else:
+            self._reply(call, result)
+
+    def _settle(self, answer: Deferred[Any], result: Any) -> None:
+        """Make `answer` the outcome of what a handler returned, and let a cancellation reach it."""
+        if isinstance(result, Deferred):
+            answer.on_cancel(lambda: result.abandon(answer.error or Cancelled("cancelled")))
+            result.add_done_callback(
+                lambda d: answer.reject(d.error) if d.error is not None else answer.resolve(d.value)
+            )
+        elif inspect.iscoroutine(result):
+            self._runner.run_coroutine(result, answer)
+        else:
+            answer.resolve(result)
+
+    def _await(self, call: ActiveCall, answer: Deferred[Any]) -> None:
+        call.answer = answer
+
+        def answered(done: Deferred[Any]) -> None:
+            self._untrack(call)
+            if done.error is None:
+                self._reply(call, done.value)
+            else:
+                self._log_unexpected(call.handler, done.error)
+                self._error(call.identity, call.call_id, done.error)
+
+        answer.add_done_callback(answered)
+
+    def _run_stream(
+        self, call: ActiveCall, args: dict[str, Any], deadline: float | None, credit: tuple[int, int]
+    ) -> None:
+        outlet: Outlet[Any] = Outlet(
+            credit, lambda item: self._item(call, item), lambda error: self._end(call, error), deadline
+        )
+        call.outlet = outlet
+        self._track(call, deadline)
+        handler = call.handler
+        if handler.injects is not None:
+            args[handler.injects] = outlet
+        try:
+            result = handler.function(**args)
+        except Exception as error:
+            outlet.fail(error)
+            return
+        if inspect.isasyncgen(result):
+            self._runner.run_async_generator(result, outlet)
+        elif inspect.isgenerator(result):
+            self._runner.run_generator(result, outlet)
+        elif inspect.iscoroutine(result):
+            answer: Deferred[Any] = Deferred()
+            answer.add_done_callback(lambda d: outlet.end() if d.error is None else outlet.fail(d.error))
+            self._runner.run_coroutine(result, answer)
+        elif result is not None:
+            outlet.fail(TypeError(f"{handler.method.name}: a stream's handler returned {type(result).__name__}"))
+
+    def _item(self, call: ActiveCall, item: Any) -> int:
+        frame = envelope.encode(Kind.ITEM, call_id=call.call_id, seq=call.seq, body=item)
+        call.seq += 1
+        self._put(call.identity, frame)
+        return len(frame)
+
+    def _end(self, call: ActiveCall, error: BaseException | None) -> None:
+        self._untrack(call)
+        if error is None:
+            self._put(call.identity, envelope.encode(Kind.END, call_id=call.call_id, seq=call.seq))
+        else:
+            self._log_unexpected(call.handler, error)
+            self._error(call.identity, call.call_id, error)
+
+    def _reply(self, call: ActiveCall, value: Any) -> None:
+        try:
+            frame = envelope.encode(Kind.REPLY, call_id=call.call_id, body=value)
+        except LocalProtocolError as error:
+            log.error("%s: its answer cannot be sent: %s", call.handler.method.name, error)
+            self._error(call.identity, call.call_id, error)
+            return
+        self._put(call.identity, frame)
+
+    def _error(self, identity: bytes, call_id: int, error: BaseException) -> None:
+        self._put(identity, envelope.encode(Kind.ERROR, call_id=call_id, body=to_wire(error)))
+
+    @staticmethod
+    def _log_unexpected(handler: Handler, error: BaseException) -> None:
+        if not isinstance(error, (RemoteError, Cancelled, DeadlineExceeded)):
+            log.error("%s failed", handler.method.name, exc_info=error)
+
+    def _track(self, call: ActiveCall, deadline: float | None) -> None:
+        key = (call.identity, call.call_id)
+        self._active[key] = call
+        call.handler.running += 1
+        if deadline is not None:
+            heapq.heappush(self._deadlines, (deadline, key))
+
+    def _untrack(self, call: ActiveCall) -> None:
+        if self._active.pop((call.identity, call.call_id), None) is not None:
+            call.handler.running -= 1
+
+    def _put(self, identity: bytes, frame: bytes) -> None:
+        queue = self._outbox.get(identity)
+        if queue is not None:
+            queue.append(frame)
+            return
+        self._outbox[identity] = [frame]
+        if self._touched is not None:
+            self._touched()
+
+    def reply_to(self, identity: bytes, kind: Kind, call_id: int, body: Any) -> None:
+        """Answer a lifecycle message."""
+        self._put(identity, envelope.encode(kind, call_id=call_id, body=body))
+
+    def flush(self) -> None:
+        """Send what is pending, one message per peer where it fits. What a full peer does not take stays pending."""
+        if not self._outbox:
+            return
+        outbox, self._outbox = self._outbox, {}
+        for identity, frames in outbox.items():
+            self._flush_peer(identity, frames)
+
+    def _flush_peer(self, identity: bytes, frames: list[bytes]) -> None:
+        messages = list(envelope.coalesce(frames)) if len(frames) > 1 else frames
+        for index, message in enumerate(messages):
+            sent = self.port.send(identity, message)
+            if sent is Sent.GONE:
+                self.peer_gone(identity)
+                return
+            if sent is Sent.FULL:
+                rest = [frame for m in messages[index:] for frame in envelope.members(m)]
+                self._outbox[identity] = rest + self._outbox.get(identity, [])
+                return
+
+    def peer_gone(self, identity: bytes) -> None:
+        """A peer went away: everything it asked for is cancelled."""
+        for call in [c for (peer, _), c in self._active.items() if peer == identity]:
+            call.abandon(Cancelled("the caller went away"))
+        self._outbox.pop(identity, None)
+
+    def next_deadline(self) -> float | None:
+        """Monotonic time at which the next call is late; None if none will be."""
+        while self._deadlines and self._deadlines[0][1] not in self._active:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expire(self) -> None:
+        """Answer the calls whose budget is spent."""
+        now = self._clock()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, key = heapq.heappop(self._deadlines)
+            call = self._active.get(key)
+            if call is not None:
+                call.abandon(DeadlineExceeded(f"{self._where} {call.handler.method.name}: its budget is spent"))
+
+    def abandon_all(self, reason: str) -> None:
+        """The service stops: give every call that is in flight its terminal answer."""
+        for call in list(self._active.values()):
+            call.abandon(Unavailable(reason))
+        self.flush()

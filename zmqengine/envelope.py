@@ -1,0 +1,159 @@
+"""Encoding and decoding of messages: bytes in, values out, no sockets. The layout stands in `wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from . import wire
+from .errors import LocalProtocolError, RemoteProtocolError
+from .wire import Kind
+
+# msgspec rather than the msgpack package: it decodes straight into the validated type. Measured on a 100-byte call
+# (scripts/bench_codec.py): encode 0.7 against 4.4 us, decode and validate 1.9 against 4.2 us.
+_encoder = msgspec.msgpack.Encoder()
+_PREAMBLE = {kind: wire.MAGIC + bytes((wire.MAJOR, kind)) for kind in Kind}
+_KINDS: dict[int, Kind] = {int(kind): kind for kind in Kind}
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """The envelope of one message; the fields are explained in `wire`."""
+
+    minor: int
+    incarnation: str
+    call_id: int
+    method: str
+    budget_ms: int | None
+    seq: int
+    credit: tuple[int, int] | None
+    traceparent: str | None
+    buffers: list[Any] | None
+    body: msgspec.Raw
+
+
+class OtherMajor(RemoteProtocolError):
+    """The peer speaks another major version."""
+
+
+_envelope_decoder = msgspec.msgpack.Decoder(Envelope)
+_batch_decoder = msgspec.msgpack.Decoder(list[bytes])
+
+
+def encode(
+    kind: Kind,
+    *,
+    incarnation: str = "",
+    call_id: int = 0,
+    method: str = "",
+    budget_ms: int | None = None,
+    seq: int = 0,
+    credit: tuple[int, int] | None = None,
+    traceparent: str | None = None,
+    body: Any = None,
+) -> bytes:
+    """The envelope frame of a message. Raises LocalProtocolError where the body has no msgpack form."""
+    fields = (wire.MINOR, incarnation, call_id, method, budget_ms, seq, credit, traceparent, None, body)
+    try:
+        frame = _PREAMBLE[kind] + _encoder.encode(fields)
+    except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
+        raise LocalProtocolError(f"{method or kind.name}: cannot be sent: {error}") from None
+    if len(frame) > wire.MAX_MESSAGE_BYTES:
+        raise LocalProtocolError(
+            f"{method or kind.name}: {len(frame)} bytes; a message has at most {wire.MAX_MESSAGE_BYTES}"
+        )
+    return frame
+
+
+def encode_batch(frames: list[bytes]) -> bytes:
+    """One frame for several envelope frames."""
+    return _PREAMBLE[Kind.BATCH] + _encoder.encode(frames)
+
+
+def coalesce(frames: list[bytes]) -> Iterator[bytes]:
+    """Group envelope frames that are pending for one peer into as few frames as the limits allow, in order."""
+    group: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if group and (len(group) == wire.MAX_BATCH or size + len(frame) > wire.MAX_BATCH_BYTES):
+            yield group[0] if len(group) == 1 else encode_batch(group)
+            group, size = [], 0
+        group.append(frame)
+        size += len(frame)
+    if group:
+        yield group[0] if len(group) == 1 else encode_batch(group)
+
+
+def kind_of(frame: bytes) -> Kind:
+    """Check the preamble. Raises RemoteProtocolError (OtherMajor for another major version)."""
+    if len(frame) < 5 or frame[:2] != wire.MAGIC:
+        raise RemoteProtocolError("not a zmqengine message: it does not begin with 'ZE'")
+    if frame[2] != wire.MAJOR:
+        raise OtherMajor(f"protocol major {frame[2]} is not spoken here, but {wire.MAJOR}")
+    kind = _KINDS.get(frame[3])
+    if kind is None:
+        raise RemoteProtocolError(f"unknown message kind {frame[3]}")
+    return kind
+
+
+def decode(frame: bytes) -> tuple[Kind, Envelope]:
+    """Decode one envelope frame (not a BATCH). Raises RemoteProtocolError that says what is wrong."""
+    kind = kind_of(frame)
+    if kind is Kind.BATCH:
+        raise RemoteProtocolError("a BATCH within a BATCH")
+    try:
+        return kind, _envelope_decoder.decode(memoryview(frame)[4:])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed {kind.name} envelope: {error}") from None
+
+
+def decode_message(frames: list[bytes]) -> Iterator[tuple[Kind, Envelope]]:
+    """Decode a message into the one or, for a BATCH, several that it stands for."""
+    if len(frames) != 1:
+        raise RemoteProtocolError(f"{len(frames)} frames where one is expected")
+    frame = frames[0]
+    if kind_of(frame) is not Kind.BATCH:
+        yield decode(frame)
+        return
+    for member in split_batch(frame):
+        yield decode(member)
+
+
+def members(frame: bytes) -> list[bytes]:
+    """The envelope frames that a frame stands for: those of a BATCH, or itself."""
+    return split_batch(frame) if kind_of(frame) is Kind.BATCH else [frame]
+
+
+def split_batch(frame: bytes) -> list[bytes]:
+    """The envelope frames in a BATCH frame. Raises RemoteProtocolError where it is malformed or too long."""
+    try:
+        members = _batch_decoder.decode(memoryview(frame)[4:])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed BATCH: {error}") from None
+    if len(members) > wire.MAX_BATCH:
+        raise RemoteProtocolError(f"a BATCH of {len(members)}; at most {wire.MAX_BATCH} are allowed")
+    return members
+
+
+def decode_body(decoder: msgspec.msgpack.Decoder[Any], body: msgspec.Raw, where: str) -> Any:
+    """Decode and validate a body. Raises RemoteProtocolError naming the field: ``worker/1 step.batch.step: ...``."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(describe_fault(error, where)) from None
+
+
+def describe_fault(error: Exception, where: str) -> str:
+    """msgspec's message with its path put first: ``Expected `int`, got `str` - at `$.a[3].b``` -> ``where.a[3].b: ...``."""
+    text = str(error)
+    message, separator, path = text.rpartition(" - at `$")
+    if not separator:
+        return f"{where}: {text}"
+    return f"{where}{path.rstrip('`')}: {message[:1].lower()}{message[1:]}"
+
+
+def fault_field(error: Exception) -> str | None:
+    """The path of the field that msgspec refused, as ``request.sampling.top_p``; None where it names none."""
+    _, separator, path = str(error).rpartition(" - at `$")
+    return path.rstrip("`").lstrip(".") or None if separator else None

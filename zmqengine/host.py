@@ -1,0 +1,303 @@
+"""Takes one incarnation of a service through its life: bind, HELLO, import, setup, selftest, serve, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgspec
+
+from . import transport
+from .control import ControlThread
+from .deferred import Deferred
+from .dispatcher import Dispatcher, Handler
+from .envelope import Envelope, describe_fault
+from .errors import ConfigError, Unavailable, ZmqEngineError
+from .health import Progress
+from .interface import Interface
+from .lifecycle import State
+from .loop import AsyncioLoop, Loop, PollLoop
+from .message import Config
+from .peer import Location, Peer, Route
+from .service import Service
+from .spawn import SpawnInfo
+from .vitals import Vitals
+from .wire import Kind
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+EXIT_STOPPED = 0
+
+
+class StopAsked(BaseException):
+    """A stop was asked for while the main thread was importing or loading: unwinds it."""
+
+
+def validated_config(cls: type[Config], options: str, service: str) -> Config:
+    """A service's options. Raises ConfigError that names the service and the key."""
+    try:
+        return msgspec.convert(json.loads(options), cls, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigError(f"options of {describe_fault(error, service)}") from None
+
+
+class Host:
+    """Runs one service incarnation in this process. `run` returns its exit code."""
+
+    def __init__(self, info: SpawnInfo, load: Callable[[], type[Service]], *, data_endpoint: str = "") -> None:
+        """load: imports and returns the implementation; called once the launcher knows that this process lives."""
+        self.info = info
+        self.vitals = Vitals(info)
+        self._load = load
+        self._data_endpoint = data_endpoint or info.endpoint("data")
+        self._stop_reason: str | None = None
+        self._drain_timer: Any = None
+        self._service: Service | None = None
+        self._routes: dict[str, Route] = {}
+        self._on_ready: Callable[[], object] = lambda: None
+        self.loop: Loop
+        self.control: ControlThread
+        self._broker: Route | None = None
+
+    # Life
+
+    def run(self, on_ready: Callable[[], object] = lambda: None) -> int:
+        """Serve until stopped or failed; the exit code. on_ready is called once, when it is READY."""
+        self._on_ready = on_ready
+        port = transport.Port(self._data_endpoint)
+        self.control = ControlThread(
+            self.vitals, port.endpoint, self.info.endpoint("control"), on_drain=self._drain_asked, on_stop=self.stop
+        )
+        previous = self._take_signals()
+        try:
+            self.control.start()
+            cls = self._import()
+            if cls.is_asynchronous():
+                asyncio.run(self._live_on_asyncio(cls, port))
+            else:
+                self._live_on_poller(cls, port)
+            return EXIT_STOPPED
+        except StopAsked as stop:
+            self._become(State.STOPPED)
+            log.info("stopped while it was starting: %s", stop)
+            return EXIT_STOPPED
+        except Exception as error:
+            self._failed(error)
+            return EXIT_FAILED
+        finally:
+            self.control.stop()
+            port.close()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def stop(self, reason: str) -> None:
+        """Stop now: calls in flight are answered `unavailable`. From any thread."""
+        self._stop_reason = self._stop_reason or reason
+        if self.vitals.state in (State.READY, State.DRAINING):
+            self.loop.stop()
+        elif threading.current_thread() is not threading.main_thread():
+            signal.raise_signal(signal.SIGTERM)  # the main thread unwinds from wherever it is
+
+    def _import(self) -> type[Service]:
+        cls = self._load()
+        self.vitals.protocol = cls.protocol
+        self.vitals.schema = cls.fingerprint()
+        self.control.say_hello()
+        self.control.released.wait()
+        if self.control.refused is not None:
+            raise self.control.refused
+        return cls
+
+    def _configured(self, cls: type[Service]) -> Service:
+        options = self.control.options
+        self.vitals.config_digest = hashlib.blake2b(options.encode(), digest_size=8).hexdigest()
+        service = cls()
+        service._host = self
+        service.config = validated_config(cls.config_type(), options, self.info.name)
+        self._service = service
+        return service
+
+    def _live_on_poller(self, cls: type[Service], port: transport.Port) -> None:
+        loop = PollLoop()
+        self.loop = self.vitals.loop = loop
+        try:
+            service = self._configured(cls)
+            self._become(State.LOADING)
+            try:
+                service.setup()
+                service.selftest()
+                self._serve(service, port)
+                loop.run()
+                self._leave()
+            finally:
+                service.teardown()
+        finally:
+            loop.close()
+
+    async def _live_on_asyncio(self, cls: type[Service], port: transport.Port) -> None:
+        loop = AsyncioLoop()
+        self.loop = self.vitals.loop = loop
+        main = asyncio.current_task()
+        assert main is not None
+        try:
+            service = self._configured(cls)
+            self._become(State.LOADING)
+            try:
+                await _maybe(service.setup())
+                await _maybe(service.selftest())
+                self._serve(service, port)
+                await loop.run()
+                self._leave()
+            finally:
+                await _maybe(service.teardown())
+        finally:
+            await loop.close()
+
+    def _serve(self, service: Service, port: transport.Port) -> None:
+        cls = type(service)
+        handlers = {name: Handler(method, getattr(service, name)) for name, method in cls.methods.items()}
+        dispatcher = Dispatcher(
+            port, self.loop, handlers, where=cls.protocol, incarnation=self.info.incarnation, describe=cls.schema,
+            touched=self.loop.touch,
+        )  # fmt: skip
+        dispatcher.refusal = self._refusal
+        dispatcher.lifecycle[Kind.HEALTH] = lambda identity, m: self._answer_health(dispatcher, identity, m)
+        self.loop.serve(dispatcher)
+        if self._stop_reason is not None:
+            raise StopAsked(self._stop_reason)
+        self._become(State.READY)
+        self._on_ready()
+
+    def _answer_health(self, dispatcher: Dispatcher, identity: bytes, message: Envelope) -> None:
+        dispatcher.reply_to(identity, Kind.REPLY, message.call_id, self.vitals.health())
+
+    def _refusal(self) -> ZmqEngineError | None:
+        if self.vitals.state is State.READY:
+            return None
+        return Unavailable(f"{self.info.name} is {self.vitals.state.value.lower()}", retry_after_s=1.0)
+
+    def _leave(self) -> None:
+        if self.loop.dispatcher is not None:
+            self.loop.dispatcher.abandon_all(f"{self.info.name} stops: {self._stop_reason or 'it was asked to'}")
+        self._become(State.STOPPED)
+
+    def _failed(self, error: Exception) -> None:
+        self.vitals.error = f"{type(error).__name__}: {error}"
+        self._become(State.FAILED)
+        expected = isinstance(error, ZmqEngineError) or getattr(error, "expected", False)
+        log.error("failed: %s", self.vitals.error, exc_info=None if expected else error)
+
+    def _become(self, state: State) -> None:
+        self.vitals.state = state
+        self.control.announce()
+
+    # Drain and signals
+
+    def _drain_asked(self, deadline_s: float) -> None:
+        """On the control thread."""
+        if self.vitals.state is State.READY:
+            self.loop.call_threadsafe(lambda: self._drain(deadline_s))
+        else:
+            self.stop("it was asked to drain before it was ready")
+
+    def _drain(self, deadline_s: float) -> None:
+        if self.vitals.state is not State.READY or self._service is None:
+            return
+        self._become(State.DRAINING)
+        self._stop_reason = "drained"
+        result = self._service.drain(deadline_s)
+        if inspect.iscoroutine(result):
+            self.loop.run_coroutine(result, Deferred())
+        until = self.loop.clock() + deadline_s
+        self._check_drained(until)
+
+    def _check_drained(self, until: float) -> None:
+        dispatcher = self.loop.dispatcher
+        assert dispatcher is not None
+        if (dispatcher.in_flight == 0 and not dispatcher.blocked) or self.loop.clock() >= until:
+            self.loop.stop()
+        else:
+            # Calls end in many places; looking 50 times a second while draining costs less than a hook in each.
+            self.loop.call_later(0.02, lambda: self._check_drained(until))
+
+    def _take_signals(self) -> dict[int, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {
+            number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        }
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        reason = self._stop_reason or f"signal {signal.Signals(number).name}"
+        self._stop_reason = reason
+        if self.vitals.state in (State.READY, State.DRAINING):
+            self.loop.stop()
+        else:
+            self._unwind(reason)
+
+    @staticmethod
+    def _unwind(reason: str) -> NoReturn:
+        raise StopAsked(reason)
+
+    # For the service
+
+    def progress(self, done: float, total: float, what: str) -> None:
+        """Say how far setup is."""
+        self.vitals.progress = Progress(done=done, total=total, what=what)
+
+    def announce(self, what: dict[str, str]) -> None:
+        """Say what is offered beside the protocol."""
+        self.vitals.announced = {**self.vitals.announced, **what}
+        self.control.announce()
+
+    def peer(self, name: str, interface: type[Interface]) -> Peer:
+        """A peer, by name; all peers of one name share a connection."""
+        if name not in self._routes:
+            self._routes[name] = Route(self.loop, name, self._resolve)
+        return Peer(self._routes[name], interface)
+
+    def _resolve(self, name: str) -> Deferred[Location]:
+        given = json.loads(self.info.peers).get(name)
+        if given is not None:
+            answer: Deferred[Location] = Deferred()
+            answer.resolve(Location(name=name, incarnation="", endpoint=given))
+            return answer
+        if not self.info.broker:
+            return _rejected(Unavailable(f"{self.info.name} runs alone and was not told where {name!r} is (--peer)"))
+        from .broker_interface import BrokerInterface
+
+        if self._broker is None:
+            broker = Location(name="broker", incarnation="", endpoint=self.info.broker)
+            self._broker = Route(self.loop, "broker", lambda _: _resolved(broker))
+        # Waits as long as it takes: the calls behind it have deadlines of their own.
+        call: Deferred[Location] = self._broker.connection().call(
+            BrokerInterface.methods["resolve"], {"name": name, "wait": True}, None
+        )
+        return call
+
+
+def _resolved(location: Location) -> Deferred[Location]:
+    answer: Deferred[Location] = Deferred()
+    answer.resolve(location)
+    return answer
+
+
+def _rejected(error: Exception) -> Deferred[Location]:
+    answer: Deferred[Location] = Deferred()
+    answer.reject(error)
+    return answer
+
+
+async def _maybe(result: Any) -> None:
+    if inspect.isawaitable(result):
+        await result
+
+

@@ -1,0 +1,225 @@
+"""Interfaces: what a protocol's methods are called, take, answer, and how each may be used.
+
+An interface is read off ordinary annotated methods. The same declaration serves the service (dispatch and
+validation), the client (which method answers once, which streams), ``zmqengine describe`` and the schema fingerprint.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import hashlib
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from .errors import UsageError
+
+MethodKind = Literal["call", "stream", "tell"]
+_F = TypeVar("_F", bound=Callable[..., Any])
+_PROTOCOL = re.compile(r"[a-z][a-z0-9_-]*/[0-9]+")
+_MARK = "__zmqengine_method__"
+_STREAMS = (collections.abc.Iterator, collections.abc.AsyncIterator, collections.abc.Iterable)
+_DEFERRED_ORIGINS: set[Any] = set()
+_INJECTED: set[Any] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a decorator says of a method."""
+
+    kind: MethodKind
+    idempotent: bool
+    concurrency: int | None
+    thread: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of an interface, ready for dispatch."""
+
+    name: str
+    mark: Mark
+    args: type[msgspec.Struct]
+    """Struct of the arguments, by keyword."""
+    arg_names: tuple[str, ...]
+    returns: Any
+    """Type of the answer, or of each item of a stream."""
+    doc: str
+
+    @property
+    def kind(self) -> MethodKind:
+        return self.mark.kind
+
+
+def injected(cls: type) -> type:
+    """Class decorator: a handler parameter annotated with `cls` is given by the loop, and is no argument."""
+    _INJECTED.add(cls)
+    return cls
+
+
+def deferring(cls: type) -> type:
+    """Class decorator: a call that returns ``cls[T]`` answers with a T later."""
+    _DEFERRED_ORIGINS.add(cls)
+    return cls
+
+
+@typing.overload
+def call(function: _F) -> _F: ...
+@typing.overload
+def call(*, idempotent: bool = False, concurrency: int | None = None, thread: bool = False) -> Callable[[_F], _F]: ...
+def call(
+    function: _F | None = None, *, idempotent: bool = False, concurrency: int | None = None, thread: bool = False
+) -> Any:
+    """Mark a method that answers once.
+
+    idempotent: doing it twice is the same as once, so a client may retry it when the outcome is unknown.
+    concurrency: how many may be in progress; the next is answered `overloaded`. thread: run it in the service's
+    thread pool rather than on its loop.
+    """
+    return _mark(function, Mark("call", idempotent, concurrency, thread))
+
+
+@typing.overload
+def tell(function: _F) -> _F: ...
+@typing.overload
+def tell() -> Callable[[_F], _F]: ...
+def tell(function: _F | None = None) -> Any:
+    """Mark a method that is not answered. A failure in it is logged and counted by the service."""
+    return _mark(function, Mark("tell", False, None, False))
+
+
+@typing.overload
+def stream(function: _F) -> _F: ...
+@typing.overload
+def stream(*, concurrency: int | None = None) -> Callable[[_F], _F]: ...
+def stream(function: _F | None = None, *, concurrency: int | None = None) -> Any:
+    """Mark a method that answers with a stream of items: a generator, or one that pushes into an `Outlet`."""
+    return _mark(function, Mark("stream", False, concurrency, False))
+
+
+def _mark(function: Any, mark: Mark) -> Any:
+    def apply(f: Any) -> Any:
+        setattr(f, _MARK, mark)
+        return f
+
+    return apply if function is None else apply(function)
+
+
+class Interface:
+    """Base of a protocol's declaration: ``class EngineInterface(Interface, protocol="engine/1")``."""
+
+    protocol: typing.ClassVar[str] = ""
+    methods: typing.ClassVar[dict[str, Method]] = {}
+
+    def __init_subclass__(cls, *, protocol: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if protocol is not None:
+            if not _PROTOCOL.fullmatch(protocol):
+                raise UsageError(f"{cls.__qualname__}: protocol {protocol!r} is not of the form name/major, as 'echo/1'")
+            cls.protocol = protocol
+        inherited: dict[str, Method] = {}
+        for base in reversed(cls.__mro__[1:]):
+            inherited.update(base.__dict__.get("methods", {}))
+        for name, declared in inherited.items():
+            override = vars(cls).get(name)
+            if override is not None and not hasattr(override, _MARK):
+                setattr(override, _MARK, declared.mark)  # an override needs no decorator of its own
+        own = {
+            name: read_method(f"{cls.__qualname__}.{name}", name, function)
+            for name, function in vars(cls).items()
+            if hasattr(function, _MARK)
+        }
+        for name in set(inherited) & set(own):
+            _check_override(cls, inherited[name], own[name])
+        # What the interface declares is the protocol; an override adds only how it is run.
+        cls.methods = own | {n: replace(m, mark=own[n].mark if n in own else m.mark) for n, m in inherited.items()}
+
+    @classmethod
+    def fingerprint(cls) -> str:
+        """Hex digest over the methods' names, kinds, argument and answer types: equal for compatible peers."""
+        methods = {name: {k: v for k, v in _describe(m).items() if k != "doc"} for name, m in cls.methods.items()}
+        text = json.dumps(methods, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """A JSON-able description: methods with kind, argument and answer types, and the JSON schema of each type."""
+        methods = {name: _describe(method) for name, method in sorted(cls.methods.items())}
+        return {"protocol": cls.protocol, "doc": inspect.cleandoc(cls.__doc__ or ""), "methods": methods}
+
+
+def read_method(where: str, name: str, function: Any) -> Method:
+    """Read a decorated function's signature. Raises UsageError that names the parameter without a usable type."""
+    mark: Mark = getattr(function, _MARK)
+    hints = typing.get_type_hints(function, include_extras=True)
+    fields: list[Any] = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise UsageError(f"{where}: parameter {parameter.name!r} cannot be passed by name")
+        if parameter.name not in hints:
+            raise UsageError(f"{where}: parameter {parameter.name!r} has no type annotation")
+        hint = hints[parameter.name]
+        if (typing.get_origin(hint) or hint) in _INJECTED:
+            continue
+        if parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint, parameter.default))
+    if "return" not in hints:
+        raise UsageError(f"{where}: its return type is not annotated")
+    try:
+        args = msgspec.defstruct(f"{name}_args", fields, kw_only=True, frozen=True)
+        returns = _answer_type(where, mark.kind, hints["return"])
+        msgspec.msgpack.Decoder(args)
+        msgspec.msgpack.Decoder(returns)
+    except (TypeError, NameError) as error:
+        raise UsageError(f"{where}: {error}") from None
+    return Method(name, mark, args, tuple(f[0] for f in fields), returns, inspect.cleandoc(function.__doc__ or ""))
+
+
+def _answer_type(where: str, kind: MethodKind, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if kind == "tell":
+        if hint not in (None, types.NoneType):
+            raise UsageError(f"{where}: a tell has no answer, so it returns None")
+        return None
+    if kind == "stream":
+        if hint in (None, types.NoneType):
+            return Any  # it pushes into an Outlet: the Outlet's parameter, or the interface, has the type
+        if origin not in _STREAMS and origin not in (collections.abc.Generator, collections.abc.AsyncGenerator):
+            raise UsageError(f"{where}: a stream returns Iterator[T] or AsyncIterator[T]")
+        return typing.get_args(hint)[0]
+    if origin in _DEFERRED_ORIGINS:
+        return typing.get_args(hint)[0]
+    return hint
+
+
+def _check_override(cls: type, declared: Method, own: Method) -> None:
+    """A service's handler must take and answer what its interface declares."""
+    if own.kind != declared.kind:
+        raise UsageError(f"{cls.__qualname__}.{own.name} is a {own.kind}; its interface declares a {declared.kind}")
+    ours, theirs = _describe(own), _describe(declared)
+    pushed = own.kind == "stream" and own.returns is Any
+    if ours["args"] != theirs["args"] or (ours["returns"] != theirs["returns"] and not pushed):
+        raise UsageError(f"{cls.__qualname__}.{own.name}: its types differ from those that {declared.name} declares")
+
+
+def _describe(method: Method) -> dict[str, Any]:
+    (args, returns), definitions = msgspec.json.schema_components(
+        [method.args, method.returns], ref_template="{name}"
+    )
+    return {
+        "kind": method.kind,
+        "idempotent": method.mark.idempotent,
+        "args": args if "$ref" not in args else definitions[args["$ref"]],
+        "returns": returns,
+        "types": definitions,
+        "doc": method.doc,
+    }

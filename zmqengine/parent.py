@@ -1,0 +1,26 @@
+"""The ties to the launcher: when it dies, so does this process, whatever it is doing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(expected_parent: int | None = None) -> None:
+    """Ask the kernel to SIGKILL this process when its parent dies; for a parent that is gone already, exit now."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    # The parent may have died between the fork and the call above.
+    if expected_parent is not None and os.getppid() != expected_parent:
+        os._exit(1)
+
+
+def kill_own_group() -> None:
+    """End this process and every child that stayed in its group. Only a process that leads its group may call it."""
+    if os.getpgid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)

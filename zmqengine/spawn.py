@@ -1,0 +1,57 @@
+"""What a launcher tells the process that it spawns, as environment variables: any program can read them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_PREFIX = "ZMQENGINE_"
+
+
+def new_incarnation() -> str:
+    """A fresh random identity, for one run of one process."""
+    return secrets.token_hex(6)
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnInfo:
+    """Identity and surroundings of one incarnation of a service."""
+
+    name: str
+    incarnation: str = field(default_factory=new_incarnation)
+    run: str = ""
+    """Name of the run; empty for a service that runs alone."""
+    run_dir: str = ""
+    broker: str = ""
+    """Endpoint of the broker; empty for a service that runs alone."""
+    token: str = ""
+    """One-time: proves at HELLO that the launcher spawned this process."""
+    options: str = "{}"
+    """The service's options, as JSON."""
+    death_fd: int = -1
+    """A pipe whose writing end the launcher holds: at its end, the launcher is gone."""
+    peers: str = "{}"
+    """Endpoints of peers, by name, as JSON: for a service without a broker."""
+
+    def to_environ(self) -> dict[str, str]:
+        """The variables that carry this."""
+        return {
+            f"{_PREFIX}{name.upper()}": str(value)
+            for name in self.__slots__
+            if (value := getattr(self, name)) not in ("", -1)
+        }
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] = os.environ) -> SpawnInfo | None:
+        """What the launcher told this process; None if it was not spawned by one."""
+        if f"{_PREFIX}NAME" not in environ or f"{_PREFIX}BROKER" not in environ:
+            return None
+        found = {n: environ[key] for n in cls.__slots__ if (key := f"{_PREFIX}{n.upper()}") in environ}
+        death_fd = int(found.pop("death_fd", "-1"))
+        return cls(**found, death_fd=death_fd)
+
+    def endpoint(self, role: str) -> str:
+        """Where this incarnation binds its socket: in the run directory, or, alone, in a directory of its own."""
+        return f"ipc://{self.run_dir}/{self.name}-{self.incarnation}.{role}"

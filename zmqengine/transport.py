@@ -1,0 +1,225 @@
+"""Sockets: how they are made, bound and dialled, and the three small objects that the rest of the library uses.
+
+`Port` is the service's end (ROUTER), `Link` the client's (DEALER), `Waiter` waits for several of them. Neither
+is thread-safe: each belongs to the thread that made it.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import socket as unix
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from . import wire
+from .errors import ConfigError, PeerLost
+
+LINGER_MS = 500
+"""How long closing a socket waits for what is still to be sent."""
+CONNECT_RETRIES = 10
+"""Dials, 20 ms apart, after which nobody is taken to listen. Endpoints are published once they are bound, so a refusal
+is final, but for a burst of dials that overflows the listener's backlog."""
+MAX_IPC_PATH = 107
+"""Length of a unix socket's path on Linux, in bytes."""
+
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+
+
+def context() -> zmq.Context[zmq.Socket[bytes]]:
+    """This process's ZeroMQ context; a forked child gets its own."""
+    pid = os.getpid()
+    if pid not in _contexts:
+        _contexts.clear()
+        _contexts[pid] = zmq.Context(io_threads=1)
+    return _contexts[pid]
+
+
+class Sent(enum.Enum):
+    """What became of a message given to a Port."""
+
+    OK = "ok"
+    FULL = "full"
+    GONE = "gone"
+
+
+def _new_socket(kind: int) -> zmq.Socket[bytes]:
+    socket = context().socket(kind)
+    socket.linger = LINGER_MS
+    socket.sndhwm = socket.rcvhwm = wire.HIGH_WATER_MARK
+    socket.maxmsgsize = wire.MAX_MESSAGE_BYTES
+    socket.immediate = True
+    socket.handshake_ivl = 5000
+    return socket
+
+
+def _heartbeat(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    if endpoint.startswith("tcp://"):
+        socket.heartbeat_ivl = 2000
+        socket.heartbeat_timeout = 6000
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raises ConfigError for an endpoint that must not be bound or cannot be dialled."""
+    scheme, separator, rest = endpoint.partition("://")
+    if not separator or scheme not in ("ipc", "tcp") or not rest:
+        raise ConfigError(f"endpoint {endpoint!r}: expected ipc://PATH or tcp://HOST:PORT")
+    if scheme == "ipc" and len(os.fsencode(rest)) > MAX_IPC_PATH:
+        raise ConfigError(f"endpoint {endpoint!r}: a unix socket's path has at most {MAX_IPC_PATH} bytes")
+
+
+class Port:
+    """The bound end of a service: receives from and sends to many peers, each known by its identity frame."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Bind. ``tcp://127.0.0.1:0`` takes a free port. Raises ConfigError where it cannot be bound."""
+        check_endpoint(endpoint)
+        if endpoint.startswith("ipc://"):
+            _refuse_to_steal(endpoint)
+        elif not endpoint.startswith(("tcp://127.", "tcp://[::1]", "tcp://localhost:")):
+            raise ConfigError(f"endpoint {endpoint!r}: tcp is bound on loopback only; other hosts need CURVE keys")
+        self.socket = _new_socket(zmq.ROUTER)
+        self.socket.router_mandatory = True
+        _heartbeat(self.socket, endpoint)
+        try:
+            self.socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            self.socket.close(0)
+            raise ConfigError(f"cannot bind {endpoint}: {error.strerror}") from None
+        self.endpoint: str = self.socket.last_endpoint.decode()
+
+    def receive(self) -> tuple[bytes, list[bytes]] | None:
+        """The next message as (identity, frames); None if none is pending."""
+        try:
+            frames = self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        return frames[0], frames[1:]
+
+    def send(self, identity: bytes, frame: bytes) -> Sent:
+        """Send one frame to a peer, without blocking."""
+        try:
+            self.socket.send_multipart((identity, frame), zmq.NOBLOCK)
+        except zmq.Again:
+            return Sent.FULL
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return Sent.GONE
+            raise
+        return Sent.OK
+
+    def close(self) -> None:
+        """Close, after at most LINGER_MS for what is still to be sent, and unlink an ipc path."""
+        self.socket.close()
+        if self.endpoint.startswith("ipc://"):
+            Path(self.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
+
+
+def _refuse_to_steal(endpoint: str) -> None:
+    """libzmq unlinks whatever is at an ipc path before it binds: a second bind would silently steal a live one."""
+    path = endpoint.removeprefix("ipc://")
+    if not os.path.exists(path):
+        return
+    with unix.socket(unix.AF_UNIX, unix.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return  # nobody listens: a stale file
+    raise ConfigError(f"cannot bind {endpoint}: another process listens there")
+
+
+class Link:
+    """The dialling end: one connection to one peer."""
+
+    def __init__(self, endpoint: str, peer: str) -> None:
+        check_endpoint(endpoint)
+        self.endpoint = endpoint
+        self.peer = peer
+        self.socket = _new_socket(zmq.DEALER)
+        self.socket.reconnect_ivl = 20
+        _heartbeat(self.socket, endpoint)
+        self.monitor: zmq.Socket[bytes] = self.socket.get_monitor_socket(
+            zmq.EVENT_CONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_DISCONNECTED
+        )
+        self.connected = False
+        self._retries = 0
+        self.lost: PeerLost | None = None
+        self.socket.connect(endpoint)
+
+    def receive(self) -> list[bytes] | None:
+        """The next message's frames; None if none is pending."""
+        try:
+            return self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def send(self, frame: bytes) -> bool:
+        """Send one frame without blocking; False if it must wait (not connected yet, or the peer's queue is full)."""
+        try:
+            self.socket.send(frame, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def watch(self) -> None:
+        """Take in what the monitor saw: sets `connected`, and `lost` once an established connection broke."""
+        while self.monitor.poll(0):
+            # First frame: event number as uint16, then its value. (zmq.utils.monitor would import asyncio for this.)
+            (event,) = struct.unpack_from("=H", self.monitor.recv_multipart(zmq.NOBLOCK)[0])
+            if event == zmq.EVENT_CONNECTED:
+                self.connected = True
+            elif event == zmq.EVENT_CONNECT_RETRIED:
+                self._retries += 1
+                if self._retries > CONNECT_RETRIES and not self.connected:
+                    self.lost = self.lost or PeerLost(f"{self.peer}: nobody listens at {self.endpoint}")
+            elif event == zmq.EVENT_DISCONNECTED:
+                self.lost = self.lost or PeerLost(f"{self.peer}: the connection to {self.endpoint} broke")
+
+    def close(self) -> None:
+        """Close both sockets. What was not sent within LINGER_MS is lost."""
+        if not self.socket.closed:
+            self.socket.disable_monitor()
+            self.monitor.close(0)
+            self.socket.close()
+
+
+class Waiter:
+    """Waits until a socket or file can be read (or a Link written), or the time is over."""
+
+    def __init__(self) -> None:
+        self._poller = zmq.Poller()
+        self._callbacks: dict[Any, Callable[[], object]] = {}
+
+    def add(self, source: Any, callback: Callable[[], object], *, writable: bool = False) -> None:
+        """Call back when `source` (zmq socket or file descriptor) is readable, or with writable, either."""
+        self._poller.register(source, zmq.POLLIN | zmq.POLLOUT if writable else zmq.POLLIN)
+        self._callbacks[source] = callback
+
+    def remove(self, source: Any) -> None:
+        """Forget a source; an unknown one is a no-op."""
+        if source in self._callbacks:
+            del self._callbacks[source]
+            self._poller.unregister(source)
+
+    @property
+    def sources(self) -> Iterable[Any]:
+        """What is waited for."""
+        return self._callbacks.keys()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait at most timeout_s (None: without limit) and call back for each source that is ready."""
+        timeout_ms = None if timeout_s is None else max(0.0, timeout_s * 1000)
+        # libzmq takes whole milliseconds; rounding down to 0 would turn the last millisecond into a busy loop.
+        for source, _ in self._poller.poll(None if timeout_ms is None else int(timeout_ms + 0.999)):
+            callback = self._callbacks.get(source)
+            if callback is not None:
+                callback()
+
+
+def readable(socket: Any) -> bool:
+    """Whether a zmq socket has something to read, or its edge-triggered descriptor was consumed while it had."""
+    return bool(socket.events & zmq.POLLIN)

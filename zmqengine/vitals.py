@@ -1,0 +1,42 @@
+"""What a service's control thread may know of its main thread: written there, read here, one value at a time."""
+
+from __future__ import annotations
+
+import os
+
+from .health import Health, Progress
+from .lifecycle import State
+from .loop import Loop
+from .spawn import SpawnInfo
+
+
+class Vitals:
+    """State of one incarnation. Single attributes are read and written atomically; nothing is computed over two."""
+
+    def __init__(self, info: SpawnInfo) -> None:
+        self.info = info
+        self.state = State.CONNECTED
+        self.protocol = ""
+        self.schema = ""
+        self.config_digest = ""
+        self.progress: Progress | None = None
+        self.error: str | None = None
+        self.announced: dict[str, str] = {}
+        self.loop: Loop | None = None
+
+    def health(self) -> Health:
+        """A snapshot."""
+        loop = self.loop
+        busy_since = None if loop is None else loop.busy_since
+        now = 0.0 if loop is None else loop.clock()
+        dispatcher = None if loop is None else loop.dispatcher
+        return Health(
+            name=self.info.name, pid=os.getpid(), incarnation=self.info.incarnation, state=self.state,
+            protocol=self.protocol, schema=self.schema, progress=self.progress,
+            turns=0 if loop is None else loop.turns,
+            busy_s=None if busy_since is None else max(0.0, now - busy_since),
+            busy_allowed_s=0.0 if loop is None else max(0.0, loop.busy_until - now),
+            in_flight=0 if dispatcher is None else dispatcher.in_flight,
+            calls=0 if dispatcher is None else dispatcher.calls,
+            error=self.error, announced=self.announced,
+        )  # fmt: skip
