@@ -5,6 +5,8 @@ It ties itself to the launcher before anything else, and imports the implementat
 
 from __future__ import annotations
 
+import faulthandler
+import signal
 import sys
 from typing import Any
 
@@ -42,6 +44,8 @@ def main() -> int:
         return 2
     if info.death_fd >= 0:
         parent.die_with_parent()
+    faulthandler.enable()  # a native crash leaves the stacks in the log
+    faulthandler.register(signal.SIGUSR1)  # so does the launcher's question where a stalled service hangs
     from .host import Host
     from .logging_setup import configure_logging
 

@@ -34,7 +34,7 @@ class Client:
         self._link = transport.Link(location.endpoint, location.name or location.endpoint)
         self._connection = Connection(self._link, incarnation=location.incarnation)
         self._waiter.add(self._link.socket, lambda: None)
-        self._waiter.add(self._link.monitor, lambda: None)
+        self._waiter.add(self._link.monitor, self._link.watch)
         self._writable = False
         self._methods = interface.methods if interface is not None else None
         self.begin = _Begin(self)

@@ -35,7 +35,6 @@ class LinkLike(Protocol):
 
     def receive(self) -> list[bytes] | None: ...
     def send(self, frame: bytes) -> bool: ...
-    def watch(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -87,9 +86,6 @@ class NoLink:
 
     def send(self, frame: bytes) -> bool:
         return False
-
-    def watch(self) -> None:
-        return None
 
     def close(self) -> None:
         return None
@@ -183,31 +179,24 @@ class Connection:
     def turn(self) -> None:
         """Take in all that has arrived, fail what is late, send what waits."""
         link = self.link
+        self._receive()
+        self.expire()
+        self.flush()
+        if link.lost is not None and self.broken is None:
+            self._receive()  # what the peer sent before it went is still to be had
+            self.fail(link.lost)
+
+    def _receive(self) -> None:
+        link = self.link
         while self.broken is None:
             frames = link.receive()
             if frames is None:
-                break
+                return
             try:
                 for kind, message in envelope.decode_message(frames):
                     self._handle(kind, message)
             except RemoteProtocolError:
                 self.malformed += 1
-        self.expire()
-        self.flush()
-        if self.broken is None:
-            link.watch()
-            if link.lost is not None:
-                # What the peer sent before it went is still to be had.
-                self._drain_lost(link.lost)
-
-    def _drain_lost(self, error: PeerLost) -> None:
-        while (frames := self.link.receive()) is not None:
-            try:
-                for kind, message in envelope.decode_message(frames):
-                    self._handle(kind, message)
-            except RemoteProtocolError:
-                self.malformed += 1
-        self.fail(error)
 
     def flush(self) -> None:
         """Send what waits, as far as the link takes it, coalesced."""
@@ -269,6 +258,9 @@ class Connection:
         self._pending[call_id] = pending
         if deadline_s is not None:
             heapq.heappush(self._deadlines, (self._clock() + deadline_s, call_id))
+            if len(self._deadlines) > 2 * len(self._pending) + 64:  # most are answered: forget theirs
+                self._deadlines = [entry for entry in self._deadlines if entry[1] in self._pending]
+                heapq.heapify(self._deadlines)
         self._put(frame)
 
     def _post(self, kind: Kind, **fields: Any) -> None:
@@ -283,6 +275,7 @@ class Connection:
     def _cancel(self, call_id: int) -> None:
         if self._pending.pop(call_id, None) is not None:
             self._post(Kind.CANCEL, call_id=call_id)
+            self.flush()  # a blocking client may not turn again for long
 
     def expire(self) -> None:
         """Fail the calls whose deadline has passed, and tell the peer."""

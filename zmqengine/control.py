@@ -133,7 +133,7 @@ class ControlThread:
         if error is None:
             self._dials = 0
             if answer.value.released:
-                self.options = answer.value.options
+                self.options = answer.value.options or self.options
                 self.released.set()
         elif self._broker is not None and self._broker.broken is error:
             # The broker is gone. A service with a death pipe ends with it; any other goes on serving, and dials again.

@@ -41,8 +41,8 @@ class Welcome(Message):
     run: str
     released: bool
     """Whether it may set itself up now."""
-    options: str = "{}"
-    """The row's options, as JSON: they were validated by the broker only as far as it knows the service's Config."""
+    options: str = ""
+    """The row's options, as JSON; empty for a service run by hand, which has its own."""
 
 
 class Progress(Message):

@@ -65,6 +65,7 @@ class Host:
         self._on_ready: Callable[[], object] = lambda: None
         self.loop: Loop
         self.control: ControlThread
+        self.endpoint = ""
         self._broker: Route | None = None
 
     # Life
@@ -73,6 +74,7 @@ class Host:
         """Serve until stopped or failed; the exit code. on_ready is called once, when it is READY."""
         self._on_ready = on_ready
         port = transport.Port(self._data_endpoint)
+        self.endpoint = port.endpoint
         self.control = ControlThread(
             self.vitals, port.endpoint, self.info.endpoint("control"), on_drain=self._drain_asked, on_stop=self.stop
         )

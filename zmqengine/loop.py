@@ -287,7 +287,7 @@ class PollLoop(Loop):
         wants = connection.wants_write
         if connection not in self._watched:
             self._watched[connection] = (link.socket, link.monitor)
-            self._waiter.add(link.monitor, lambda: self._ready.add(connection))
+            self._waiter.add(link.monitor, lambda: (link.watch(), self._ready.add(connection)))
         elif wants == (connection in self._writing):
             return
         (self._writing.add if wants else self._writing.discard)(connection)
@@ -354,8 +354,8 @@ class AsyncioLoop(Loop):
         if connection in self._readers or not isinstance(link, transport.Link):
             return
         self._readers[connection] = (link.socket.fileno(), link.monitor.fileno())
-        for fd in self._readers[connection]:
-            self.asyncio.add_reader(fd, self.touch)
+        self.asyncio.add_reader(link.socket.fileno(), self.touch)
+        self.asyncio.add_reader(link.monitor.fileno(), lambda: (link.watch(), self.touch()))
 
     def touch(self) -> None:
         """Schedule a turn, once."""

@@ -44,6 +44,11 @@ class SpawnInfo:
         }
 
     @classmethod
+    def variables(cls) -> frozenset[str]:
+        """Names of the variables that carry this."""
+        return frozenset(f"{_PREFIX}{name.upper()}" for name in cls.__slots__)
+
+    @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> SpawnInfo | None:
         """What the launcher told this process; None if it was not spawned by one."""
         if f"{_PREFIX}NAME" not in environ or f"{_PREFIX}BROKER" not in environ:

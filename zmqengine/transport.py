@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import os
+import select
 import socket as unix
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ CONNECT_RETRIES = 10
 is final, but for a burst of dials that overflows the listener's backlog."""
 MAX_IPC_PATH = 107
 """Length of a unix socket's path on Linux, in bytes."""
+
+# pyzmq's constants are enums, whose arithmetic costs microseconds on the path of every call: plain numbers here.
+_EVENTS = int(zmq.EVENTS)
+_POLLIN = int(zmq.POLLIN)
+_POLLOUT = int(zmq.POLLOUT)
+_RCVMORE = int(zmq.RCVMORE)
+_NOBLOCK = int(zmq.NOBLOCK)
+_SNDMORE_NOBLOCK = int(zmq.SNDMORE) | _NOBLOCK
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
 
@@ -63,6 +72,16 @@ def _heartbeat(socket: zmq.Socket[bytes], endpoint: str) -> None:
         socket.heartbeat_timeout = 6000
 
 
+def _receive(socket: zmq.Socket[bytes]) -> list[bytes] | None:
+    """The frames of the next message, or None. Asking first costs 1 us; an exception for "nothing there" costs 8."""
+    if not socket.getsockopt(_EVENTS) & _POLLIN:  # type: ignore[operator]
+        return None
+    frames = [socket.recv()]
+    while socket.getsockopt(_RCVMORE):
+        frames.append(socket.recv())
+    return frames
+
+
 def check_endpoint(endpoint: str) -> None:
     """Raises ConfigError for an endpoint that must not be bound or cannot be dialled."""
     scheme, separator, rest = endpoint.partition("://")
@@ -94,16 +113,14 @@ class Port:
 
     def receive(self) -> tuple[bytes, list[bytes]] | None:
         """The next message as (identity, frames); None if none is pending."""
-        try:
-            frames = self.socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        return frames[0], frames[1:]
+        frames = _receive(self.socket)
+        return None if frames is None else (frames[0], frames[1:])
 
     def send(self, identity: bytes, frame: bytes) -> Sent:
         """Send one frame to a peer, without blocking."""
         try:
-            self.socket.send_multipart((identity, frame), zmq.NOBLOCK)
+            self.socket.send(identity, _SNDMORE_NOBLOCK)
+            self.socket.send(frame, _NOBLOCK)
         except zmq.Again:
             return Sent.FULL
         except zmq.ZMQError as error:
@@ -152,24 +169,24 @@ class Link:
 
     def receive(self) -> list[bytes] | None:
         """The next message's frames; None if none is pending."""
-        try:
-            return self.socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
+        return _receive(self.socket)
 
     def send(self, frame: bytes) -> bool:
         """Send one frame without blocking; False if it must wait (not connected yet, or the peer's queue is full)."""
         try:
-            self.socket.send(frame, zmq.NOBLOCK)
+            self.socket.send(frame, _NOBLOCK)
         except zmq.Again:
             return False
         return True
 
     def watch(self) -> None:
         """Take in what the monitor saw: sets `connected`, and `lost` once an established connection broke."""
-        while self.monitor.poll(0):
-            # First frame: event number as uint16, then its value. (zmq.utils.monitor would import asyncio for this.)
-            (event,) = struct.unpack_from("=H", self.monitor.recv_multipart(zmq.NOBLOCK)[0])
+        while True:
+            try:
+                # First frame: event number as uint16, then its value. (zmq.utils.monitor would import asyncio.)
+                (event,) = struct.unpack_from("=H", self.monitor.recv_multipart(_NOBLOCK)[0])
+            except zmq.Again:
+                return
             if event == zmq.EVENT_CONNECTED:
                 self.connected = True
             elif event == zmq.EVENT_CONNECT_RETRIED:
@@ -188,38 +205,53 @@ class Link:
 
 
 class Waiter:
-    """Waits until a socket or file can be read (or a Link written), or the time is over."""
+    """Waits until a socket or file can be read (or written, where asked for), or the time is over.
+
+    It polls the sockets' descriptors itself: one system call, and none of the rebuilding that zmq.Poller does for each
+    (measured on a 100-byte call with two sockets: 40 us less). A socket's descriptor is edge-triggered and any use of
+    the socket may take the edge, so its events are asked for before each wait.
+    """
 
     def __init__(self) -> None:
-        self._poller = zmq.Poller()
-        self._callbacks: dict[Any, Callable[[], object]] = {}
+        self._poll = select.poll()
+        self._sockets: dict[int, tuple[Any, int]] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
 
     def add(self, source: Any, callback: Callable[[], object], *, writable: bool = False) -> None:
         """Call back when `source` (zmq socket or file descriptor) is readable, or with writable, either."""
-        self._poller.register(source, zmq.POLLIN | zmq.POLLOUT if writable else zmq.POLLIN)
-        self._callbacks[source] = callback
+        fd: int = source if isinstance(source, int) else source.fd
+        self._poll.register(fd, select.POLLIN)
+        self._callbacks[fd] = callback
+        if not isinstance(source, int):
+            self._sockets[fd] = (source, _POLLIN | _POLLOUT if writable else _POLLIN)
 
     def remove(self, source: Any) -> None:
         """Forget a source; an unknown one is a no-op."""
-        if source in self._callbacks:
-            del self._callbacks[source]
-            self._poller.unregister(source)
-
-    @property
-    def sources(self) -> Iterable[Any]:
-        """What is waited for."""
-        return self._callbacks.keys()
+        fd: int = source if isinstance(source, int) else source.fd
+        if self._callbacks.pop(fd, None) is not None:
+            self._sockets.pop(fd, None)
+            self._poll.unregister(fd)
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait at most timeout_s (None: without limit) and call back for each source that is ready."""
-        timeout_ms = None if timeout_s is None else max(0.0, timeout_s * 1000)
-        # libzmq takes whole milliseconds; rounding down to 0 would turn the last millisecond into a busy loop.
-        for source, _ in self._poller.poll(None if timeout_ms is None else int(timeout_ms + 0.999)):
-            callback = self._callbacks.get(source)
-            if callback is not None:
-                callback()
+        if not self._call_ready():
+            # poll takes whole milliseconds; rounding down to 0 would turn the last millisecond into a busy loop.
+            timeout_ms = None if timeout_s is None else max(0, int(timeout_s * 1000 + 0.999))
+            for fd, _ in self._poll.poll(timeout_ms):
+                if fd not in self._sockets and fd in self._callbacks:
+                    self._callbacks[fd]()
+            self._call_ready()
+
+    def _call_ready(self) -> bool:
+        """Call back for the sockets that have what is waited for."""
+        found = False
+        for fd, (socket, wanted) in list(self._sockets.items()):
+            if socket.getsockopt(_EVENTS) & wanted:
+                found = True
+                self._callbacks[fd]()
+        return found
 
 
 def readable(socket: Any) -> bool:
     """Whether a zmq socket has something to read, or its edge-triggered descriptor was consumed while it had."""
-    return bool(socket.events & zmq.POLLIN)
+    return bool(socket.getsockopt(_EVENTS) & _POLLIN)

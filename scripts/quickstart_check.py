@@ -1,0 +1,46 @@
+"""Start the engine, ask it one question over HTTP, print the answer, stop everything. Exit code 0 if all of it worked."""
+
+import json
+import secrets
+import subprocess
+import sys
+import urllib.request
+
+QUESTION = "What is the capital of France?"
+
+
+def zmqengine(*args: str) -> str:
+    """Run a command; its output. Its errors go to the terminal."""
+    return subprocess.run(["zmqengine", *args], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def ask(url: str, question: str) -> str:
+    """The answer of the served model."""
+    body = {
+        "model": "smollm2",
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": 64,
+        "temperature": 0,
+    }
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return json.load(response)["choices"][0]["message"]["content"]
+
+
+def main() -> int:
+    # A name and a port of its own: a check must not meet an engine that someone is using.
+    run = f"check-{secrets.token_hex(3)}"
+    try:
+        print(zmqengine("up", "llm", "--run", run, "--set", "api.port=0", "--detach"), end="", flush=True)
+        url = next(s["url"] for s in json.loads(zmqengine("ps", "--run", run, "--json")) if s["name"] == "api")
+        answer = ask(url, QUESTION)
+        print(f"asked:    {QUESTION}\nanswered: {answer}")
+    finally:
+        subprocess.run(["zmqengine", "down", "--run", run], check=False)
+    return 0 if "Paris" in answer else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

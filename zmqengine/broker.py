@@ -1,0 +1,290 @@
+"""The broker of a run: registry and supervisor behind broker/1, in the process of `zmqengine up`.
+
+It is off the data path: services call each other directly, and go on serving without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+
+
+import msgspec
+import psutil
+
+from . import envelope, transport
+from .broker_interface import BrokerInterface, Event, RunStatus, ServiceStatus
+from .deferred import Deferred
+from .dispatcher import Dispatcher, Handler
+from .envelope import Envelope
+from .errors import InvalidArgument, NotFound, RemoteError, Unavailable, to_wire
+from .health import Health, Hello, Welcome
+from .launcher import Launcher
+from .lifecycle import ALIVE
+from .loop import AsyncioLoop
+from .peer import Location
+from .registry import Entry, Registry
+from .rundir import RunDirectory
+from .stream import Outlet
+from .supervision import (
+    Action, Changed, Down, HelloReceived, ProgressSeen, RestartAsked, StartAsked, StartBroke, StopAsked, Up,
+)  # fmt: skip
+from .supervisor import Phase, Supervisor
+from .table import Row, Table
+from .wire import Kind
+
+_hello_decoder = msgspec.msgpack.Decoder(Hello)
+_health_decoder = msgspec.msgpack.Decoder(Health)
+
+EVENTS_KEPT = 1000
+"""Events that a slow watcher may lag behind before the oldest are dropped for it."""
+
+
+class Broker(BrokerInterface):
+    """One run, from start to stop. `run` returns when everything is down."""
+
+    def __init__(
+        self,
+        table: Table,
+        directory: RunDirectory,
+        *,
+        report: Callable[[Event], object] = lambda event: None,
+        echo: Callable[[str, str, str], object] | None = None,
+    ) -> None:
+        """report: given each event. echo: given each (service, stream, line) that a service writes."""
+        self.table = table
+        self.directory = directory
+        self.supervisor = Supervisor(table)
+        self.registry = Registry(lambda: list(self.supervisor.units))
+        self.failure: str | None = None
+        self._report = report
+        self._echo = echo
+        self._watchers: dict[Outlet[Event], list[Event]] = {}
+        self._awaiting: dict[tuple[str, str], tuple[bytes, int]] = {}
+        self._progress: dict[str, str] = {}
+        self._state_since: dict[str, float] = {}
+        self._down = asyncio.Event()
+        self._started_at = time.monotonic()
+        self._up_at: float | None = None
+        self._launcher: Launcher
+        self._dispatcher: Dispatcher
+
+    async def run(self) -> int:
+        """Start, supervise, stop. 0 if it was stopped on purpose, 1 if the start failed."""
+        loop = AsyncioLoop()
+        port = transport.Port(self.directory.broker)
+        handlers = {name: Handler(method, getattr(self, name)) for name, method in self.methods.items()}
+        self._dispatcher = dispatcher = Dispatcher(
+            port, loop, handlers, where=self.protocol, incarnation="", describe=BrokerInterface.schema,
+            touched=loop.touch,
+        )  # fmt: skip
+        dispatcher.lifecycle = {Kind.HELLO: self._hello, Kind.HEALTH: self._health, Kind.BYE: self._health}
+        self._launcher = Launcher(
+            self.supervisor, self.registry, self.directory, loop, release=self._welcome, observe=self._observe,
+            echo=self._echo,
+        )  # fmt: skip
+        loop.serve(dispatcher)
+        self._take_signals()
+        serving = asyncio.create_task(loop.run())
+        self._launcher.feed(StartAsked())
+        await self._down.wait()
+        dispatcher.abandon_all("the run has stopped")
+        self._launcher.close()
+        loop.stop()
+        await serving
+        await loop.close()
+        port.close()
+        return 1 if self.failure else 0
+
+    def ask_stop(self, reason: str, force: bool = False) -> None:
+        """Stop the run; a second time, or with force: kill it."""
+        again = self.supervisor.phase is Phase.STOPPING
+        self._launcher.feed(StopAsked(reason, force or again))
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.ask_stop, signal.Signals(number).name)
+
+    # HELLO, HEALTH
+
+    def _hello(self, identity: bytes, message: Envelope) -> None:
+        hello: Hello = envelope.decode_body(_hello_decoder, message.body, "HELLO")
+        try:
+            entry = self._admit(hello)
+        except RemoteError as error:
+            self._dispatcher.reply_to(identity, Kind.ERROR, message.call_id, to_wire(error))
+            return
+        now = time.monotonic()
+        entry.hello = hello
+        entry.hello_at = entry.hello_at or now
+        if hello.imported:
+            entry.imported_at = now
+            self._awaiting[entry.name, entry.incarnation] = (identity, message.call_id)
+        else:
+            welcome = Welcome(run=self.directory.name, released=False)
+            self._dispatcher.reply_to(identity, Kind.WELCOME, message.call_id, welcome)
+        self._launcher.feed(HelloReceived(hello.name, hello.incarnation, hello.imported))
+
+    def _admit(self, hello: Hello) -> Entry:
+        """The entry of an incarnation that says HELLO, or the reason why it is refused."""
+        unit = self.supervisor.units.get(hello.name)
+        entry = self.registry.of(hello.name, hello.incarnation)
+        if entry is not None:
+            if entry.token != hello.token:
+                raise InvalidArgument(f"HELLO of {hello.name}: wrong token", field="token")
+        elif hello.token:
+            raise InvalidArgument(f"HELLO of {hello.name}: incarnation {hello.incarnation} is not expected", field="incarnation")
+        elif unit is not None and (unit.state in ALIVE or not unit.row.external):
+            raise InvalidArgument(
+                f"HELLO of {hello.name}: the name is taken by pid {unit.pid}; use --name for another", field="name"
+            )
+        else:
+            entry = self._admit_by_hand(hello)
+        wanted = self.supervisor.units[hello.name].row.protocol
+        if hello.imported and wanted and hello.protocol != wanted:
+            raise InvalidArgument(
+                f"HELLO of {hello.name}: it speaks {hello.protocol}; its row wants {wanted}", field="protocol"
+            )
+        return entry
+
+    def _admit_by_hand(self, hello: Hello) -> Entry:
+        if self.supervisor.phase not in (Phase.STARTING, Phase.UP):
+            raise Unavailable("the run is stopping")
+        if not psutil.pid_exists(hello.pid):
+            raise InvalidArgument(f"HELLO of {hello.name}: there is no process {hello.pid}", field="pid")
+        if hello.name not in self.supervisor.units:
+            self.supervisor.admit(Row(name=hello.name, external=True, after=[]))
+        entry = self.registry.register(hello.name, hello.incarnation, "", hello.pid)
+        self._launcher.adopt(entry, hello.pid)
+        return entry
+
+    def _welcome(self, entry: Entry) -> None:
+        identity, call_id = self._awaiting.pop((entry.name, entry.incarnation))
+        row = self.supervisor.units[entry.name].row
+        options = "" if row.external else msgspec.json.encode(row.options).decode()
+        welcome = Welcome(run=self.directory.name, released=True, options=options)
+        self._dispatcher.reply_to(identity, Kind.WELCOME, call_id, welcome)
+
+    def _health(self, identity: bytes, message: Envelope) -> None:
+        health: Health = envelope.decode_body(_health_decoder, message.body, "HEALTH")
+        self._launcher.health_told(health)
+
+    # Events
+
+    def _observe(self, action: Action | ProgressSeen) -> None:
+        now = time.monotonic()
+        since = now - self._started_at
+        if isinstance(action, ProgressSeen):
+            self._progress[action.name] = action.text
+            self._emit(Event(at=now, kind="progress", service=action.name, text=action.text, seconds=since))
+        elif isinstance(action, Changed):
+            self._progress.pop(action.name, None)
+            before = self._state_since.get(action.name, now)
+            self._state_since[action.name] = now
+            self._emit(Event(at=now, kind="state", service=action.name, state=action.state, text=action.text,
+                             seconds=now - before))  # fmt: skip
+        elif isinstance(action, Up):
+            self._up_at = now
+            urls = [u for m in self._launcher.members.values() if (u := url_of(m.entry))]
+            self._emit(Event(at=now, kind="up", text="\n".join(urls), seconds=since))
+        elif isinstance(action, StartBroke):
+            self.failure = self._describe_failure(action)
+            self._emit(Event(at=now, kind="failed", service=action.name, state=action.phase, text=self.failure,
+                             seconds=since))  # fmt: skip
+        elif isinstance(action, Down):
+            self._emit(Event(at=now, kind="stopped", seconds=since))
+            for outlet in list(self._watchers):
+                self._flush_watcher(outlet)
+                outlet.end()
+            self._watchers.clear()
+            self._down.set()
+
+    def _describe_failure(self, broke: StartBroke) -> str:
+        lines = [f"{broke.name} did not start ({broke.phase.value.lower()}): {broke.cause}"]
+        unit = self.supervisor.units[broke.name]
+        if unit.told is None:  # what it says itself is enough where it says it
+            lines += [f"  {broke.name}| {line}" for line in self._launcher.last_lines(broke.name)]
+        return "\n".join(lines)
+
+    def _emit(self, event: Event) -> None:
+        self._report(event)
+        for outlet, queue in self._watchers.items():
+            queue.append(event)
+            del queue[:-EVENTS_KEPT]
+            self._flush_watcher(outlet)
+
+    def _flush_watcher(self, outlet: Outlet[Event]) -> None:
+        queue = self._watchers[outlet]
+        while queue and outlet.credit:
+            outlet.send(queue.pop(0))
+
+    # broker/1
+
+    def status(self) -> RunStatus:
+        services = [self._service_status(name) for name in self.supervisor.units]
+        return RunStatus(
+            run=self.directory.name, pid=os.getpid(), phase=self.supervisor.phase.value, table=self.table.name,
+            ready_after_s=None if self._up_at is None else self._up_at - self._started_at, services=services,
+        )  # fmt: skip
+
+    def _service_status(self, name: str) -> ServiceStatus:
+        unit = self.supervisor.units[name]
+        entry = self.registry.of(name, unit.incarnation)
+        hello = None if entry is None else entry.hello
+        alive = unit.alive
+        pid = None if entry is None or not alive else entry.pid
+        times: dict[str, float | None] = {}
+        if entry is not None:
+            names = ("hello_at", "imported_at", "setup_at", "ready_at")
+            times = {key: getattr(entry, key) for key in names}
+            times["spawned_at"] = None if unit.row.external else entry.spawned_at
+        ready_at = times.get("ready_at")
+        return ServiceStatus(
+            name=name, state=unit.state, pid=pid, incarnation=unit.incarnation,
+            protocol=(hello.protocol if hello else "") or unit.row.protocol,
+            endpoint=hello.data if hello and alive else None, control=hello.control if hello and alive else None,
+            restarts=unit.restarts, uptime_s=time.monotonic() - ready_at if ready_at is not None and alive else None,
+            rss_bytes=None if pid is None else rss_of(pid), url=None if entry is None or not alive else url_of(entry),
+            error=unit.error, progress=self._progress.get(name), **times,
+        )  # fmt: skip
+
+    def resolve(self, name: str, wait: bool = False) -> Deferred[Location]:
+        return self.registry.resolve(name, wait, self._why_not)
+
+    def _why_not(self, name: str) -> str:
+        unit = self.supervisor.units[name]
+        return f"{unit.state.value}" + (f": {unit.error}" if unit.error else "")
+
+    def stop(self, force: bool = False) -> None:
+        asyncio.get_running_loop().call_soon(self.ask_stop, "zmqengine down", force)
+
+    def restart(self, name: str) -> None:
+        if name not in self.supervisor.units:
+            raise NotFound(f"this run has no service {name!r}; it has: {', '.join(self.supervisor.units)}")
+        if self.supervisor.phase is not Phase.UP:
+            raise Unavailable(f"the run is {self.supervisor.phase.value}")
+        self._launcher.feed(RestartAsked(name))
+
+    def events(self, out: Outlet[Event]) -> None:
+        self._watchers[out] = []
+        out.on_credit(lambda: self._flush_watcher(out))
+        out.on_cancel(lambda: self._watchers.pop(out, None))
+
+
+def url_of(entry: Entry) -> str | None:
+    """Where a service serves HTTP, if it said so."""
+    return None if entry.health is None else entry.health.announced.get("url")
+
+
+def rss_of(pid: int) -> int | None:
+    """Resident memory of a process, in bytes; None if it is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
+        return None
+
+

@@ -1,0 +1,225 @@
+"""The run directory: sockets, logs and state of one run, and the proof of who runs it.
+
+A run is alive while its launcher holds the lock on its directory: the kernel drops the lock with the process, however
+it ends, so a stale run is recognised without trusting a pid. What is cleaned is what the directory names, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from .errors import ConfigError, NotFound
+from .message import Message
+from .transport import MAX_IPC_PATH
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+LONGEST_SOCKET = len("/") + 40 + len("@999-") + 12 + len(".control")
+"""Bytes of the longest socket name in a run directory: service, replica, incarnation, role."""
+
+
+class Process(Message):
+    """A process of the run. The start time tells it from a later one with the same pid."""
+
+    name: str
+    pid: int
+    started: float
+
+
+class RunState(Message):
+    """state.json: what has to be known to clean up after a launcher that was killed."""
+
+    run: str
+    launcher: Process
+    services: list[Process] = []
+    shared_memory: list[str] = []
+    """Names under /dev/shm that belong to the run."""
+
+
+def base_directory() -> Path:
+    """Where the runs of this user are: $ZMQENGINE_RUNTIME_DIR, $XDG_RUNTIME_DIR/zmqengine or /tmp/zmqengine-UID."""
+    given = os.environ.get("ZMQENGINE_RUNTIME_DIR")
+    if given:
+        return Path(given)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / "zmqengine"
+    return Path(f"/tmp/zmqengine-{os.getuid()}")
+
+
+def process_of(name: str, pid: int) -> Process | None:
+    """The identity of a running process; None if there is none."""
+    try:
+        return Process(name=name, pid=pid, started=psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return None
+
+
+class RunDirectory:
+    """The directory of one run. `create` makes the caller its launcher; `open` only looks."""
+
+    def __init__(self, path: Path, lock: int | None) -> None:
+        self.path = path
+        self.name = path.name
+        self._lock = lock
+
+    @classmethod
+    def create(cls, name: str) -> RunDirectory:
+        """Take the name. Clears what a killed launcher left. Raises ConfigError if the run is alive, naming its pid."""
+        path = _path(name)
+        _private_directory(path.parent)
+        _private_directory(path)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            state = cls(path, None).read_state()
+            who = f" (pid {state.launcher.pid})" if state else ""
+            raise ConfigError(f"run {name!r} is up already{who}; stop it with `zmqengine down --run {name}`, "
+                              "or give this one another name with --run") from None  # fmt: skip
+        directory = cls(path, lock)
+        directory.clear_stale()
+        for child in ("logs", "keys"):
+            _private_directory(path / child)
+        return directory
+
+    @classmethod
+    def open(cls, name: str) -> RunDirectory:
+        """A run that is alive. Raises NotFound that lists the runs there are."""
+        path = _path(name)
+        if not path.is_dir() or not cls(path, None).alive:
+            runs = ", ".join(run.name for run in list_runs()) or "none"
+            raise NotFound(f"there is no run {name!r}; alive: {runs}. Start one with `zmqengine up --run {name}`")
+        return cls(path, None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether a launcher holds it."""
+        if self._lock is not None:
+            return True
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    @property
+    def broker(self) -> str:
+        """The broker's endpoint."""
+        return f"ipc://{self.path}/broker"
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the services' logs."""
+        return self.path / "logs"
+
+    def write_state(self, state: RunState) -> None:
+        """Replace state.json as a whole."""
+        temporary = self.path / "state.json.new"
+        temporary.write_bytes(msgspec.json.encode(state))
+        temporary.replace(self.path / "state.json")
+
+    def read_state(self) -> RunState | None:
+        """state.json, or None if there is none that can be read."""
+        try:
+            return msgspec.json.decode((self.path / "state.json").read_bytes(), type=RunState)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def clear_stale(self) -> list[str]:
+        """End the processes and remove the files that a killed launcher left. What was done, in words."""
+        done: list[str] = []
+        state = self.read_state()
+        if state is not None:
+            for process in state.services:
+                if _kill_if_same(process):
+                    done.append(f"killed {process.name} (pid {process.pid})")
+            for name in state.shared_memory:
+                with contextlib.suppress(FileNotFoundError):
+                    Path("/dev/shm", Path(name).name).unlink()
+                    done.append(f"removed /dev/shm/{name}")
+        for path in list(self.path.iterdir()):
+            if path.is_socket() or path.name in ("state.json", "state.json.new"):
+                path.unlink(missing_ok=True)
+        return done
+
+    def remove(self) -> None:
+        """Give the name back and remove the directory, logs included if there are none to keep."""
+        self.clear_stale()
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._release()
+
+    def close(self) -> None:
+        """Give the name back, and keep the logs."""
+        self.clear_stale()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def list_runs() -> Iterator[RunDirectory]:
+    """The runs of this user that are alive."""
+    base = base_directory()
+    if base.is_dir():
+        for path in sorted(base.iterdir()):
+            if RUN_NAME.fullmatch(path.name) and path.is_dir() and RunDirectory(path, None).alive:
+                yield RunDirectory(path, None)
+
+
+def _path(name: str) -> Path:
+    if not RUN_NAME.fullmatch(name):
+        raise ConfigError(f"--run {name!r}: a run's name is at most 40 letters, digits, . - and _")
+    path = base_directory() / name
+    if len(os.fsencode(path)) + LONGEST_SOCKET > MAX_IPC_PATH:
+        raise ConfigError(
+            f"{path} is too long for unix sockets, whose paths have at most {MAX_IPC_PATH} bytes; "
+            "set ZMQENGINE_RUNTIME_DIR to a shorter directory"
+        )
+    return path
+
+
+def _private_directory(path: Path) -> None:
+    """Make a directory that only this user can enter; refuse one that is another's, or a link."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        raise ConfigError(f"{path} is not a directory of this user; remove it, or set ZMQENGINE_RUNTIME_DIR")
+    if stat.S_IMODE(info.st_mode) != 0o700:
+        path.chmod(0o700)
+
+
+def _kill_if_same(process: Process) -> bool:
+    """SIGKILL a process with its children, if it is the one that was meant."""
+    same: Any = process_of(process.name, process.pid)
+    if same is None or abs(same.started - process.started) > 0.02:
+        return False
+    victims = [psutil.Process(process.pid)]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        victims += victims[0].children(recursive=True)
+    for victim in victims:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            victim.send_signal(signal.SIGKILL)
+    psutil.wait_procs(victims, timeout=2.0)
+    return True
