@@ -1,4 +1,4 @@
-"""Start the engine, ask it one question over HTTP, print the answer, stop everything. Exit code 0 if all of it worked."""
+"""Start the engine, ask it one question over HTTP, print the answer, stop everything. Exit code 0 if all worked."""
 
 import json
 import secrets

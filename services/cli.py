@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import click
 
-from services.protocols.processor import ChatMessage, ChatPrompt, GenerateText, ProcessorInterface, TextDelta, TextPrompt
+from services.protocols.processor import (
+    ChatMessage,
+    ChatPrompt,
+    GenerateText,
+    ProcessorInterface,
+    TextDelta,
+    TextPrompt,
+)
 from services.protocols.sampling import SamplingParams
 from zmqengine import Client, connect
 from zmqengine.cli.options import print_json, run_option
@@ -17,10 +25,14 @@ NO_LIMIT = 2**30
 """Asks for as many tokens as the context has room for (with max_tokens_default)."""
 
 
-def _sampling_options(function):  # type: ignore[no-untyped-def]
+def _sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--max-tokens", type=click.IntRange(1), help="Tokens to generate at most.  [default: the context]"),
-        click.option("--temperature", default=0.7, show_default=True, type=click.FloatRange(0, 100), help="0 is greedy."),
+        click.option(
+            "--max-tokens", type=click.IntRange(1), help="Tokens to generate at most.  [default: the context]"
+        ),
+        click.option(
+            "--temperature", default=0.7, show_default=True, type=click.FloatRange(0, 100), help="0 is greedy."
+        ),
         click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True)),
         click.option("--top-k", default=0, show_default=True, type=click.IntRange(0), help="0: all."),
         click.option("--min-p", default=0.0, show_default=True, type=click.FloatRange(0, 1)),
@@ -74,8 +86,12 @@ def generate(prompt: str | None, raw: bool, system: str | None, as_json: bool, r
             if not as_json:
                 click.echo(delta.text, nl=False)
     if as_json:
-        print_json({"text": "".join(parts), "finish_reason": last and last.finish_reason,
-                    "prompt_tokens": last and last.prompt_tokens, "completion_tokens": last and last.token_count})  # fmt: skip
+        answer = {"text": "".join(parts), "finish_reason": None, "prompt_tokens": 0, "completion_tokens": 0}
+        if last is not None:
+            answer["finish_reason"] = last.finish_reason
+            answer["prompt_tokens"] = last.prompt_tokens
+            answer["completion_tokens"] = last.token_count
+        print_json(answer)
     else:
         click.echo()
     if last is not None and last.error:

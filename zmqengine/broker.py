@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable
 
-
 import msgspec
 import psutil
 
@@ -30,7 +29,16 @@ from .registry import Entry, Registry
 from .rundir import RunDirectory
 from .stream import Outlet
 from .supervision import (
-    Action, Changed, Down, HelloReceived, ProgressSeen, RestartAsked, StartAsked, StartBroke, StopAsked, Up,
+    Action,
+    Changed,
+    Down,
+    HelloReceived,
+    ProgressSeen,
+    RestartAsked,
+    StartAsked,
+    StartBroke,
+    StopAsked,
+    Up,
 )  # fmt: skip
 from .supervisor import Phase, Supervisor
 from .table import Row, Table
@@ -137,7 +145,9 @@ class Broker(BrokerInterface):
             if entry.token != hello.token:
                 raise InvalidArgument(f"HELLO of {hello.name}: wrong token", field="token")
         elif hello.token:
-            raise InvalidArgument(f"HELLO of {hello.name}: incarnation {hello.incarnation} is not expected", field="incarnation")
+            raise InvalidArgument(
+                f"HELLO of {hello.name}: incarnation {hello.incarnation} is not expected", field="incarnation"
+            )
         elif unit is not None and (unit.state in ALIVE or not unit.row.external):
             raise InvalidArgument(
                 f"HELLO of {hello.name}: the name is taken by pid {unit.pid}; use --name for another", field="name"
@@ -286,5 +296,3 @@ def rss_of(pid: int) -> int | None:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.NoSuchProcess:
         return None
-
-

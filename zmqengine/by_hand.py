@@ -59,7 +59,9 @@ def build_command(cls: type[Service]) -> click.Command:
         click.Option(["--config"], type=click.Path(exists=True, dir_okay=False), help="TOML file with the options."),
     ]
 
-    def run(name: str, run: str | None, bind: str | None, peer: tuple[str, ...], config: str | None, **given: Any) -> int:
+    def run(
+        name: str, run: str | None, bind: str | None, peer: tuple[str, ...], config: str | None, **given: Any
+    ) -> int:
         options = merge_options(cls.config_type(), config, given, os.environ)
         return run_by_hand(cls, name=name, run=run, bind=bind or "", peers=parse_peers(peer), options=options)
 
@@ -72,7 +74,7 @@ def build_command(cls: type[Service]) -> click.Command:
 def _option(field: Any) -> click.Option:
     """One option of a Config as a command-line option. What is neither number, flag nor text is given as JSON."""
     base, description = _base_type(field.type)
-    kinds: dict[Any, click.ParamType] = {int: click.INT, float: click.FLOAT, bool: click.BOOL}
+    kinds: dict[Any, click.ParamType[Any]] = {int: click.INT, float: click.FLOAT, bool: click.BOOL}
     required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
     default = "required" if required else f"default: {_default(field)!r}"
     flag = "--" + field.encode_name.replace("_", "-")
@@ -102,7 +104,7 @@ def _base_type(hint: Any) -> tuple[Any, str]:
 
 
 def merge_options(cls: type[Config], path: str | None, given: dict[str, Any], environ: typing.Mapping[str, str]) -> str:
-    """Options as JSON: from the file, over it the environment (ZMQENGINE_OPTION_MAX_SEQS=8), over it the command line."""
+    """Options as JSON: from the file, over it the environment (ZMQENGINE_OPTION_X=8), over it the command line."""
     merged: dict[str, Any] = {}
     if path is not None:
         try:
@@ -165,4 +167,3 @@ def run_by_hand(
             click.echo(f"  zmqengine describe {host.endpoint}")
 
         return host.run(ready)
-

@@ -7,6 +7,7 @@ The sync client, the asyncio client and a service's own loop all drive this one 
 from __future__ import annotations
 
 import collections
+import contextlib
 import heapq
 import itertools
 import time
@@ -15,12 +16,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from . import envelope, wire
+from . import envelope
 from .deferred import Deferred
 from .envelope import Envelope
 from .errors import (
-    DeadlineExceeded, ErrorBody, LocalProtocolError, PeerLost, RemoteProtocolError, StaleIncarnation,
-    ZmqEngineError, from_wire,
+    DeadlineExceeded,
+    ErrorBody,
+    LocalProtocolError,
+    PeerLost,
+    RemoteProtocolError,
+    StaleIncarnation,
+    ZmqEngineError,
+    from_wire,
 )  # fmt: skip
 from .interface import Method
 from .stream import Stream
@@ -48,10 +55,8 @@ def decoder_for(kind: Any) -> msgspec.msgpack.Decoder[Any]:
         return _decoders[kind]
     except (KeyError, TypeError):
         decoder = msgspec.msgpack.Decoder(kind)
-        try:
+        with contextlib.suppress(TypeError):  # an unhashable annotation: it is rebuilt each time
             _decoders[kind] = decoder
-        except TypeError:
-            pass  # an unhashable annotation: it is rebuilt each time
         return decoder
 
 
@@ -124,7 +129,9 @@ class Connection:
         """Whether something waits until the link takes it."""
         return bool(self._outbox)
 
-    def call(self, method: Method, args: Any, deadline_s: float | None, traceparent: str | None = None) -> Deferred[Any]:
+    def call(
+        self, method: Method, args: Any, deadline_s: float | None, traceparent: str | None = None
+    ) -> Deferred[Any]:
         """Begin a call that answers once."""
         answer: Deferred[Any] = Deferred()
         call_id = next(self._ids)
@@ -328,5 +335,3 @@ class Connection:
             return
         call.next_seq += 1
         stream.deliver(item, len(message.body))
-
-

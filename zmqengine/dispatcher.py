@@ -18,8 +18,18 @@ from . import envelope, wire
 from .deferred import Deferred
 from .envelope import Envelope
 from .errors import (
-    Cancelled, DeadlineExceeded, InvalidArgument, LocalProtocolError, NotFound, Overloaded, RemoteError,
-    RemoteProtocolError, StaleIncarnation, Unavailable, ZmqEngineError, to_wire,
+    Cancelled,
+    DeadlineExceeded,
+    InvalidArgument,
+    LocalProtocolError,
+    NotFound,
+    Overloaded,
+    RemoteError,
+    RemoteProtocolError,
+    StaleIncarnation,
+    Unavailable,
+    ZmqEngineError,
+    to_wire,
 )  # fmt: skip
 from .interface import Method
 from .stream import Outlet
@@ -195,7 +205,9 @@ class Dispatcher:
         if handler is None:
             raise NotFound(f"{self._where} has no method {message.method[:80]!r}; it has {', '.join(self._handlers)}")
         if (handler.method.kind == "tell") != (kind is Kind.TELL):
-            raise InvalidArgument(f"{self._where} {message.method} is a {handler.method.kind}, not a {kind.name.lower()}")
+            raise InvalidArgument(
+                f"{self._where} {message.method} is a {handler.method.kind}, not a {kind.name.lower()}"
+            )
         if key in self._active:
             raise InvalidArgument(f"call id {key[1]} is in flight already")
         refusal = self.refusal()
@@ -211,9 +223,7 @@ class Dispatcher:
             args = handler.decoder.decode(message.body)
         except (msgspec.DecodeError, RecursionError) as error:
             where = f"{self._where} {message.method}"
-            raise InvalidArgument(
-                envelope.describe_fault(error, where), field=envelope.fault_field(error)
-            ) from None
+            raise InvalidArgument(envelope.describe_fault(error, where), field=envelope.fault_field(error)) from None
         return handler, {name: getattr(args, name) for name in handler.method.arg_names}
 
     def _run_tell(self, handler: Handler, args: dict[str, Any]) -> None:

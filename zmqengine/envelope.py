@@ -145,7 +145,7 @@ def decode_body(decoder: msgspec.msgpack.Decoder[Any], body: msgspec.Raw, where:
 
 
 def describe_fault(error: Exception, where: str) -> str:
-    """msgspec's message with its path put first: ``Expected `int`, got `str` - at `$.a[3].b``` -> ``where.a[3].b: ...``."""
+    """msgspec's message with its path put first: ``Expected `int` - at `$.a[3].b``` is ``where.a[3].b: ...``."""
     text = str(error)
     message, separator, path = text.rpartition(" - at `$")
     if not separator:

@@ -159,9 +159,7 @@ _BY_CODE: dict[str, type[ZmqEngineError]] = {
 def to_wire(error: BaseException) -> ErrorBody:
     """The one mapping from an exception to what a peer is told."""
     if isinstance(error, RemoteError):
-        return ErrorBody(
-            code=error.code, message=str(error), field=error.field, retry_after_s=error.retry_after_s
-        )
+        return ErrorBody(code=error.code, message=str(error), field=error.field, retry_after_s=error.retry_after_s)
     if isinstance(error, ZmqEngineError):
         return ErrorBody(code=error.code, message=str(error))
     return ErrorBody(code=HandlerFailed.code, message=f"{type(error).__name__}: {error}")

@@ -301,5 +301,3 @@ def _rejected(error: Exception) -> Deferred[Location]:
 async def _maybe(result: Any) -> None:
     if inspect.isawaitable(result):
         await result
-
-

@@ -122,7 +122,9 @@ class Interface:
         super().__init_subclass__(**kwargs)
         if protocol is not None:
             if not _PROTOCOL.fullmatch(protocol):
-                raise UsageError(f"{cls.__qualname__}: protocol {protocol!r} is not of the form name/major, as 'echo/1'")
+                raise UsageError(
+                    f"{cls.__qualname__}: protocol {protocol!r} is not of the form name/major, as 'echo/1'"
+                )
             cls.protocol = protocol
         inherited: dict[str, Method] = {}
         for base in reversed(cls.__mro__[1:]):
@@ -212,9 +214,7 @@ def _check_override(cls: type, declared: Method, own: Method) -> None:
 
 
 def _describe(method: Method) -> dict[str, Any]:
-    (args, returns), definitions = msgspec.json.schema_components(
-        [method.args, method.returns], ref_template="{name}"
-    )
+    (args, returns), definitions = msgspec.json.schema_components([method.args, method.returns], ref_template="{name}")
     return {
         "kind": method.kind,
         "idempotent": method.mark.idempotent,

@@ -1,4 +1,4 @@
-"""Carries out what the supervisor decides: spawns, releases, probes, watches, drains and kills, and tells what happened."""
+"""Carries out what the supervisor decides (spawn, release, probe, watch, drain, kill), and tells it what happened."""
 
 from __future__ import annotations
 
@@ -24,8 +24,23 @@ from .registry import Entry, Registry
 from .rundir import Process, RunDirectory, RunState, process_of
 from .spawn import SpawnInfo
 from .supervision import (
-    Action, Changed, Drain, DumpStacks, Event, Exited, FailureTold, Kill, LifeSeen, ProgressSeen, ReadySeen, Release,
-    Spawn, Spawned, SpawnFailed, Terminate, Tick,
+    Action,
+    Changed,
+    Drain,
+    DumpStacks,
+    Event,
+    Exited,
+    FailureTold,
+    Kill,
+    LifeSeen,
+    ProgressSeen,
+    ReadySeen,
+    Release,
+    Spawn,
+    Spawned,
+    SpawnFailed,
+    Terminate,
+    Tick,
 )  # fmt: skip
 from .supervisor import Supervisor
 from .table import Row, parse_cpus

@@ -69,9 +69,7 @@ TRANSITIONS: dict[State, dict[Trigger, State]] = {
     State.QUARANTINED: {Trigger.RESET: State.PENDING, Trigger.STOP: State.STOPPED},
 }  # fmt: skip
 
-ALIVE = frozenset(
-    {State.SPAWNED, State.CONNECTED, State.LOADING, State.READY, State.DEGRADED, State.DRAINING}
-)
+ALIVE = frozenset({State.SPAWNED, State.CONNECTED, State.LOADING, State.READY, State.DEGRADED, State.DRAINING})
 """States in which there is a process."""
 SERVING = frozenset({State.READY, State.DEGRADED})
 """States in which calls go to it."""

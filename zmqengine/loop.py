@@ -287,11 +287,15 @@ class PollLoop(Loop):
         wants = connection.wants_write
         if connection not in self._watched:
             self._watched[connection] = (link.socket, link.monitor)
-            self._waiter.add(link.monitor, lambda: (link.watch(), self._ready.add(connection)))
+            self._waiter.add(link.monitor, lambda: self._saw(link, connection))
         elif wants == (connection in self._writing):
             return
         (self._writing.add if wants else self._writing.discard)(connection)
         self._waiter.add(link.socket, lambda: self._ready.add(connection), writable=wants)
+
+    def _saw(self, link: transport.Link, connection: Connection) -> None:
+        link.watch()
+        self._ready.add(connection)
 
     def run_once(self, timeout_s: float | None) -> None:
         """Wait for news at most timeout_s, then do one turn."""
@@ -355,7 +359,11 @@ class AsyncioLoop(Loop):
             return
         self._readers[connection] = (link.socket.fileno(), link.monitor.fileno())
         self.asyncio.add_reader(link.socket.fileno(), self.touch)
-        self.asyncio.add_reader(link.monitor.fileno(), lambda: (link.watch(), self.touch()))
+        self.asyncio.add_reader(link.monitor.fileno(), self._saw, link)
+
+    def _saw(self, link: transport.Link) -> None:
+        link.watch()
+        self.touch()
 
     def touch(self) -> None:
         """Schedule a turn, once."""
@@ -372,7 +380,7 @@ class AsyncioLoop(Loop):
         # A descriptor of zmq is edge-triggered, and any use of its socket may take the edge: so each turn drains all
         # sockets, and looks once more whether something came while it was sending.
         more = self._work(None, receive=True)
-        if more or self._anything_readable():
+        if more or self._any_news():
             self.touch()
         if self._timer is not None:
             self._timer.cancel()
@@ -383,12 +391,12 @@ class AsyncioLoop(Loop):
         if self.stopping:
             self._stopped.set()
 
-    def _anything_readable(self) -> bool:
+    def _any_news(self) -> bool:
         dispatcher = self.dispatcher
-        if dispatcher is not None and transport.readable(dispatcher.port.socket):  # type: ignore[attr-defined]
+        if dispatcher is not None and transport.has_news(dispatcher.port.socket, False):  # type: ignore[attr-defined]
             return True
         return any(
-            transport.readable(c.link.socket)
+            transport.has_news(c.link.socket, c.wants_write)
             for c in self._connections
             if isinstance(c.link, transport.Link) and c.broken is None
         )
@@ -452,5 +460,3 @@ class AsyncioLoop(Loop):
         for fd in self._readers.pop(None, ()):
             self.asyncio.remove_reader(fd)
         self._close_all()
-
-

@@ -55,7 +55,7 @@ async def retry_not_yet(
     deadline: float,
     clock: Callable[[], float],
 ) -> T:
-    """Call `attempt` until it does not raise NotYet, or the deadline (on `clock`) has passed: the last NotYet is raised.
+    """Call `attempt` until it does not raise NotYet; after the deadline (on `clock`) the last NotYet is raised.
 
     sleep: how to wait; it may return early on news.
     """

@@ -1,4 +1,4 @@
-"""Both ends of a stream: `Outlet` where items are produced, `Stream` where they are taken. Credit bounds what is between.
+"""Both ends of a stream: `Outlet` where items are produced, `Stream` where they are taken. Credit is what bounds it.
 
 The reader grants credit in items and bytes; an item costs one of the first and its body's size of the second (the
 last item may overdraw the bytes once). A producer without credit pauses or coalesces; nothing queues without bound.
@@ -98,7 +98,7 @@ class Outlet(Generic[T]):
 
 
 class Stream(Generic[T]):
-    """A stream being read. Either subscribe with callbacks, or iterate: `for` on a sync client, `async for` on a loop."""
+    """A stream being read: subscribe with callbacks, or iterate (`for` on a sync client, `async for` on a loop)."""
 
     def __init__(
         self,
@@ -162,9 +162,7 @@ class Stream(Generic[T]):
         """Grant what was taken back once half of the window is used up: one CREDIT for many items."""
         self._taken_items += 1
         self._taken_bytes += size
-        if not self.ended and (
-            self._taken_items * 2 >= self._window[0] or self._taken_bytes * 2 >= self._window[1]
-        ):
+        if not self.ended and (self._taken_items * 2 >= self._window[0] or self._taken_bytes * 2 >= self._window[1]):
             items, size = self._taken_items, self._taken_bytes
             self._taken_items = self._taken_bytes = 0
             self._grant(items, size)
@@ -207,5 +205,3 @@ class Stream(Generic[T]):
                 yield item
         finally:
             self.cancel("the reader left")
-
-

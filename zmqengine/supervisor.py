@@ -16,8 +16,29 @@ from enum import StrEnum
 from .lifecycle import ALIVE, SERVING, State, Trigger, next_state
 from .spawn import new_incarnation
 from .supervision import (
-    Action, Changed, Down, Drain, DumpStacks, Event, Exited, FailureTold, HelloReceived, Kill, LifeSeen, ProgressSeen,
-    ReadySeen, Release, RestartAsked, Spawn, Spawned, SpawnFailed, StartAsked, StartBroke, StopAsked, Terminate, Tick,
+    Action,
+    Changed,
+    Down,
+    Drain,
+    DumpStacks,
+    Event,
+    Exited,
+    FailureTold,
+    HelloReceived,
+    Kill,
+    LifeSeen,
+    ProgressSeen,
+    ReadySeen,
+    Release,
+    RestartAsked,
+    Spawn,
+    Spawned,
+    SpawnFailed,
+    StartAsked,
+    StartBroke,
+    StopAsked,
+    Terminate,
+    Tick,
     Up,
 )  # fmt: skip
 from .table import Row, Table
@@ -226,8 +247,8 @@ class Supervisor:
             return  # somebody has it in a debugger, perhaps: it is shown as it is, and left alone
         if live.stall and event.busy_s is not None and event.busy_s > live.stall and event.busy_allowed_s <= 0:
             self._actions.append(DumpStacks(unit.name, unit.incarnation))
-            self._doom(unit, f"its loop has been in one turn for {event.busy_s:.1f} s (live.stall = {live.stall:g})", now,
-                       grace=STACKS_GRACE_S)  # fmt: skip
+            cause = f"its loop has been in one turn for {event.busy_s:.1f} s (live.stall = {live.stall:g})"
+            self._doom(unit, cause, now, grace=STACKS_GRACE_S)
 
     def _doom(self, unit: Unit, cause: str, now: float, grace: float = 0.0) -> None:
         """It has to be killed, for this cause."""
@@ -272,7 +293,11 @@ class Supervisor:
         while unit.failures and unit.failures[0] <= now - policy.period:
             unit.failures.popleft()
         if len(unit.failures) > policy.intensity:
-            self._move(unit, Trigger.GIVE_UP, f"{len(unit.failures)} failures within {policy.period:g} s; the last: {unit.error}")
+            self._move(
+                unit,
+                Trigger.GIVE_UP,
+                f"{len(unit.failures)} failures within {policy.period:g} s; the last: {unit.error}",
+            )
             return
         first, longest = policy.backoff
         pause = min(longest, first * 2 ** (len(unit.failures) - 1)) * (0.5 + self._jitter() / 2)
@@ -338,8 +363,10 @@ class Supervisor:
         if self.phase is not Phase.STOPPING:
             return
         for unit in self.units.values():
-            if unit.alive and not unit.stopping and not any(
-                self.units[name].alive for name in self.table.dependents(unit.name)
+            if (
+                unit.alive
+                and not unit.stopping
+                and not any(self.units[name].alive for name in self.table.dependents(unit.name))
             ):
                 self._stop_unit(unit, now, again=False, drain=True)
         if not any(unit.alive for unit in self.units.values()):
@@ -371,20 +398,23 @@ class Supervisor:
     # Time
 
     def _due(self, now: float) -> None:
-        for unit in self.units.values():
+        for unit in reversed(self.units.values()):  # what is stopped together is stopped in reverse order
             if unit.restart_at is not None and unit.restart_at <= now and unit.state is State.BACKOFF:
                 unit.restarts += 1
                 self._move(unit, Trigger.RESET)
                 self._spawn(unit, now)
             if unit.ready_by is not None and unit.ready_by <= now:
-                waited = "did not say HELLO with its code imported" if unit.state is not State.LOADING else "was not ready"
+                waited = (
+                    "did not say HELLO with its code imported" if unit.state is not State.LOADING else "was not ready"
+                )
                 self._late(unit, f"it {waited} within ready.timeout = {unit.row.ready.timeout:g} s", now)
             elif unit.progress_by is not None and unit.progress_by <= now:
                 limit = unit.row.ready.progress_timeout
                 self._late(unit, f"its setup showed no progress for ready.progress_timeout = {limit:g} s", now)
             if unit.term_at is not None and unit.term_at <= now:
                 unit.term_at = None
-                unit.kill_at = now + unit.row.stop.term
+                kill_at = now + unit.row.stop.term
+                unit.kill_at = kill_at if unit.kill_at is None else min(unit.kill_at, kill_at)
                 self._actions.append(Terminate(unit.name, unit.incarnation))
             if unit.kill_at is not None and unit.kill_at <= now:
                 # Once more after a while: an exit that is not reported must not leave the run waiting for ever.

@@ -13,12 +13,13 @@ import msgspec
 from msgspec import Meta
 
 from .errors import ConfigError
+from .message import Config, Message
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}(@[0-9]+)?")
 Seconds = Annotated[float, Meta(ge=0)]
 
 
-class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Section(Config, omit_defaults=True):
     """Part of a row; an unknown key is an error."""
 
 
@@ -111,7 +112,7 @@ def parse_cpus(text: str, where: str) -> frozenset[int] | None:
     return frozenset(cpus)
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class Table(Message):
     """Rows in start order, with every `after` spelled out and every replica a row of its own."""
 
     name: str
@@ -150,10 +151,12 @@ def _check_row(row: Row, where: str) -> Row:
     if row.external and given:
         raise ConfigError(f"{at}: external = true is run by hand, so it has neither impl nor command")
     if not row.external and given != 1:
-        raise ConfigError(f"{at}: it needs either impl = \"module:Class\" or command = [...], and not both")
+        raise ConfigError(f'{at}: it needs either impl = "module:Class" or command = [...], and not both')
     parse_cpus(row.cpus, at)
     if row.restart.backoff[0] > row.restart.backoff[1]:
-        raise ConfigError(f"{at}: restart.backoff {list(row.restart.backoff)}: the first pause is longer than the longest")
+        raise ConfigError(
+            f"{at}: restart.backoff {list(row.restart.backoff)}: the first pause is longer than the longest"
+        )
     return row
 
 
@@ -168,7 +171,7 @@ def _spell_out_after(rows: list[Row], where: str) -> list[Row]:
             if other == row.name:
                 raise ConfigError(f"{where}: service {row.name!r}: it cannot come after itself")
             if other not in names:
-                raise ConfigError(f"{where}: service {row.name!r}: after names {other!r}, which is no row; rows: {names}")
+                raise ConfigError(f"{where}: service {row.name!r}: after names {other!r}, which is no row: {names}")
         spelled.append(msgspec.structs.replace(row, after=list(after)))
     return spelled
 
@@ -190,7 +193,11 @@ def _ordered(rows: list[Row], where: str) -> list[Row]:
     while waiting:
         row = next((r for r in waiting if all(a in placed for a in r.after or ())), None)
         if row is None:
-            raise ConfigError(f"{where}: these services come after one another in a circle: {[r.name for r in waiting]}")
+            raise ConfigError(f"{where}: these services come after one another in a circle: {_names(waiting)}")
         placed[row.name] = row
         waiting.remove(row)
     return list(placed.values())
+
+
+def _names(rows: list[Row]) -> str:
+    return ", ".join(row.name for row in rows)

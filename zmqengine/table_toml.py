@@ -32,7 +32,9 @@ def parse_table(text: str, where: str, name: str) -> Table:
     unknown = set(document) - {"service", "name"}
     if unknown:
         key = sorted(unknown)[0]
-        raise ConfigError(f"{where}:{_line_of_key(text, 0, key)}: unknown key {key!r}; a table has [[service]] and name")
+        raise ConfigError(
+            f"{where}:{_line_of_key(text, 0, key)}: unknown key {key!r}; a table has [[service]] and name"
+        )
     services = document.get("service", [])
     if not isinstance(services, list):
         raise ConfigError(f"{where}: write [[service]] with two brackets: each is one row of a list")

@@ -109,7 +109,7 @@ class Port:
         except zmq.ZMQError as error:
             self.socket.close(0)
             raise ConfigError(f"cannot bind {endpoint}: {error.strerror}") from None
-        self.endpoint: str = self.socket.last_endpoint.decode()
+        self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def receive(self) -> tuple[bytes, list[bytes]] | None:
         """The next message as (identity, frames); None if none is pending."""
@@ -252,6 +252,8 @@ class Waiter:
         return found
 
 
-def readable(socket: Any) -> bool:
-    """Whether a zmq socket has something to read, or its edge-triggered descriptor was consumed while it had."""
-    return bool(socket.getsockopt(_EVENTS) & _POLLIN)
+def has_news(socket: zmq.Socket[bytes], wants_write: bool) -> bool:
+    """Whether a socket can be read (or, where that is wanted, written): asking takes the edge of its descriptor, so
+    whoever waits on that has to ask for all that it waits for."""
+    events: int = socket.getsockopt(_EVENTS)  # type: ignore[assignment]
+    return bool(events & (_POLLIN | _POLLOUT if wants_write else _POLLIN))

@@ -17,9 +17,9 @@ DEFAULT_RUN = "default"
 
 def run_option(function: F) -> F:
     """``--run NAME``."""
-    return click.option("--run", default=DEFAULT_RUN, show_default=True, envvar="ZMQENGINE_RUN", help="Name of the run.")(
-        function
-    )
+    return click.option(
+        "--run", default=DEFAULT_RUN, show_default=True, envvar="ZMQENGINE_RUN", help="Name of the run."
+    )(function)
 
 
 def json_option(function: F) -> F:

@@ -29,4 +29,6 @@ def command(table: str | None, settings: tuple[str, ...], as_toml: bool, as_json
             what = row.impl or " ".join(row.command) or "run by hand"
             options = " ".join(f"{key}={value!r}" for key, value in row.options.items())
             after = f"after {', '.join(row.after)}" if row.after else "first"
-            click.echo(f"{number:3d}. {row.name:{width}}  {row.protocol or '-':14}  {after:24}  {what}  {options}".rstrip())
+            click.echo(
+                f"{number:3d}. {row.name:{width}}  {row.protocol or '-':14}  {after:24}  {what}  {options}".rstrip()
+            )

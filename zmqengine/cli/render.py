@@ -108,7 +108,9 @@ class LiveRenderer:
         table = RichTable(box=None, show_header=False, pad_edge=False)
         for name, (state, text, _) in self._rows.items():
             colour = self.COLOURS.get(state, "dim")
-            table.add_row(f"  {name}", f"[{colour}]{state.value.lower()}[/]", f"[dim]{text.splitlines()[0] if text else ''}[/]")
+            table.add_row(
+                f"  {name}", f"[{colour}]{state.value.lower()}[/]", f"[dim]{text.splitlines()[0] if text else ''}[/]"
+            )
         return table
 
     def close(self) -> None:

@@ -42,5 +42,3 @@ def command(
 
 def _joined(run: str | None) -> list[str]:
     return ["--run", run] if run else []
-
-
