@@ -6,6 +6,7 @@ import asyncio
 import collections
 import contextlib
 import json
+import logging
 import os
 import secrets
 import time
@@ -45,6 +46,8 @@ from .supervision import (
 from .supervisor import Supervisor
 from .table import Row, parse_cpus
 from .wire import Kind
+
+log = logging.getLogger(__name__)
 
 HEALTH_TIMEOUT_S = 2.0
 """Budget of one health call while a service starts; its control thread answers in under a millisecond when alive."""
@@ -100,8 +103,12 @@ class Launcher:
         if len(self._events) > 1:
             return  # an action of the event in progress told this one
         while self._events:
-            for action in self._supervisor.handle(self._events[0], time.monotonic()):
-                self._do(action)
+            try:
+                for action in self._supervisor.handle(self._events[0], time.monotonic()):
+                    self._do(action)
+            except Exception:
+                # A fault of ours in one event must not leave the run unsupervised.
+                log.exception("could not handle %r", self._events[0])
             self._events.popleft()
         self._schedule_tick()
 

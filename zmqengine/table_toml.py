@@ -88,7 +88,8 @@ def to_toml(table: Table) -> str:
     for row in bases:
         replicas = sum(other.name.partition("@")[0] == row.name for other in table.rows)
         after = [name for name in row.after or () if "@" not in name]
-        fields = msgspec.to_builtins(msgspec.structs.replace(row, replicas=replicas, after=after))
+        whole = msgspec.to_builtins(msgspec.structs.replace(row, replicas=replicas, after=after))
+        fields = {key: value for key, value in whole.items() if value != {}}
         options = fields.pop("options", {})
         parts.append("[[service]]\n" + "\n".join(f"{key} = {_value(value)}" for key, value in fields.items()))
         if options:
@@ -98,15 +99,15 @@ def to_toml(table: Table) -> str:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
 
 
 def _value(value: Any) -> str:
-    """One TOML value. Strings and numbers of JSON are TOML's own but for DEL, which json.dumps leaves bare."""
+    """One TOML value. JSON's strings and numbers are TOML's own, but for DEL, which json.dumps leaves bare."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(v) for v in value) + "]"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

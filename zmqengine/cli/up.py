@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import msgspec
 
 from ..broker_interface import Event
 from ..errors import ZmqEngineError
+from ..logging_setup import configure_logging
 from ..named_tables import find_table
 from ..rundir import RunDirectory
 from ..table import Table
@@ -45,6 +47,7 @@ def serve(table: Table, run: str, *, verbose: bool = False) -> int:
     """Host the broker in this process until everything is down; the exit code."""
     from ..broker import Broker
 
+    configure_logging("launcher", run)
     directory = RunDirectory.create(run)
     report_fd = int(os.environ.pop(REPORT_FD, "-1"))
     renderer = make_renderer(table, interactive() and report_fd < 0, run)
@@ -77,18 +80,26 @@ def serve(table: Table, run: str, *, verbose: bool = False) -> int:
 
 def detached(table: Table, name: str | None, settings: tuple[str, ...], run: str) -> int:
     """Start a launcher in a session of its own, show its start, and return when it is up (0) or has failed (1)."""
-    RunDirectory.create(run).close()  # refuse a run that is alive here, where the message is seen
+    directory = RunDirectory.create(run)  # refuse a run that is alive here, where the message is seen
+    output = launcher_log(directory)
+    directory.close()
     read, write = os.pipe()
     argv = [sys.executable, "-m", "zmqengine.cli.main", "up", *([name] if name else []), "--run", run]
     for setting in settings:
         argv += ["--set", setting]
-    launcher = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=(write,),
-        start_new_session=True, env={**os.environ, REPORT_FD: str(write)},
-    )  # fmt: skip
+    with output.open("ab") as stderr:
+        launcher = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            pass_fds=(write,),
+            start_new_session=True,
+            env={**os.environ, REPORT_FD: str(write)},
+        )
     os.close(write)
     try:
-        return _show_start(read, table, run, launcher)
+        return _show_start(read, table, run, launcher, output)
     except KeyboardInterrupt:
         launcher.send_signal(signal.SIGINT)
         launcher.wait()
@@ -96,7 +107,12 @@ def detached(table: Table, name: str | None, settings: tuple[str, ...], run: str
         return 130
 
 
-def _show_start(read: int, table: Table, run: str, launcher: subprocess.Popen[bytes]) -> int:
+def launcher_log(directory: RunDirectory) -> Path:
+    """Where a detached launcher writes what goes wrong with itself."""
+    return directory.path / "launcher.log"
+
+
+def _show_start(read: int, table: Table, run: str, launcher: subprocess.Popen[bytes], output: Path) -> int:
     renderer = make_renderer(table, interactive(), run)
     failed = False
     with os.fdopen(read, "rb") as events:
@@ -109,9 +125,7 @@ def _show_start(read: int, table: Table, run: str, launcher: subprocess.Popen[by
                 return 0
     renderer.close()
     code = launcher.wait()  # its pipe is closed without "up": it ends, or has ended
-    assert launcher.stderr is not None
     if not failed:
-        raise ZmqEngineError(
-            f"the launcher ended with code {code} before the start was over: {launcher.stderr.read().decode().strip()}"
-        )
+        last = output.read_text(errors="replace").strip().splitlines()[-5:]
+        raise ZmqEngineError("\n".join([f"the launcher ended with code {code} before the start was over:", *last]))
     return 1

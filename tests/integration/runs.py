@@ -1,0 +1,118 @@
+"""Runs the command line in a run directory of its own, and knows what has to be gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 60.0
+
+
+class Runs:
+    """The command line, with a base directory of its own."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.environ = {
+            **os.environ,
+            "ZMQENGINE_RUNTIME_DIR": str(base),
+            "PYTHONPATH": os.pathsep.join([str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")]),
+        }
+        self.environ.pop("ZMQENGINE_RUN", None)
+        self.launchers: list[subprocess.Popen[str]] = []
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "zmqengine.cli.main", *args]
+
+    def run(self, *args: str, ok: bool = True, timeout: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; ok: it has to succeed."""
+        done = subprocess.run(
+            self.command(*args), env=self.environ, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if ok and done.returncode != 0:
+            raise AssertionError(f"{args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Begin a command that goes on, as `up` in the foreground."""
+        launcher = subprocess.Popen(
+            self.command(*args),
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.launchers.append(launcher)
+        return launcher
+
+    def table(self, *rows: dict[str, Any]) -> str:
+        """A table file of rows; `impl` names a class of stand_ins."""
+        lines = []
+        for row in rows:
+            lines.append("[[service]]")
+            for key, value in row.items():
+                if key == "options":
+                    continue
+                text = f"tests.integration.stand_ins:{value}" if key == "impl" and ":" not in value else value
+                lines.append(f"{key} = {_toml(text)}")
+            if "options" in row:
+                lines.append("[service.options]")
+                lines += [f"{key} = {_toml(value)}" for key, value in row["options"].items()]
+        path = self.base / f"table{len(list(self.base.glob('*.toml')))}.toml"
+        path.write_text("\n".join(lines))
+        return str(path)
+
+    def services(self, run: str = "default") -> dict[str, dict[str, Any]]:
+        """`ps --json`, by name."""
+        return {s["name"]: s for s in json.loads(self.run("ps", "--json", "--run", run).stdout)}
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that was started with this base directory."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("ZMQENGINE_RUNTIME_DIR") == str(self.base) and process.pid != os.getpid():
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+        return found
+
+    def assert_nothing_left(self, within_s: float = 2.0) -> None:
+        """No process, socket or shared memory of any run is left."""
+        _, alive = psutil.wait_procs(self.processes(), timeout=within_s)
+        assert [p.cmdline() for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
+        assert [str(path) for path in self.base.rglob("*") if path.is_socket()] == []
+        assert [path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("zmqengine")] == []
+
+    def close(self) -> None:
+        """End what a failed test left."""
+        for launcher in self.launchers:
+            if launcher.poll() is None:
+                launcher.kill()
+            launcher.communicate()
+        for process in self.processes():
+            process.kill()
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+    return json.dumps(value)
+
+
+def wait_until(condition: Any, timeout_s: float = 10.0, what: str = "") -> Any:
+    """Look until it is true, at most timeout_s; what it gave."""
+    until = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < until, f"not within {timeout_s} s: {what or condition}"
+        time.sleep(0.02)
+    return found
