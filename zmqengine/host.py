@@ -215,20 +215,29 @@ class Host:
             return
         self._become(State.DRAINING)
         self._stop_reason = "drained"
-        result = self._service.drain(deadline_s)
-        if inspect.iscoroutine(result):
-            self.loop.run_coroutine(result, Deferred())
-        until = self.loop.clock() + deadline_s
-        self._check_drained(until)
+        hook: Deferred[None] = Deferred()
+        hook.add_done_callback(lambda done: done.error and log.error("drain failed", exc_info=done.error))
+        try:
+            result = self._service.drain(deadline_s)
+        except Exception as error:
+            hook.reject(error)
+        else:
+            if inspect.iscoroutine(result):
+                self.loop.run_coroutine(result, hook)
+            else:
+                hook.resolve(None)
+        self._check_drained(self.loop.clock() + deadline_s, hook)
 
-    def _check_drained(self, until: float) -> None:
+    def _check_drained(self, until: float, hook: Deferred[None]) -> None:
+        """Stop once the hook is done and nothing is in flight, or at the deadline."""
         dispatcher = self.loop.dispatcher
         assert dispatcher is not None
-        if (dispatcher.in_flight == 0 and not dispatcher.blocked) or self.loop.clock() >= until:
+        quiet = hook.done and dispatcher.in_flight == 0 and not dispatcher.blocked
+        if quiet or self.loop.clock() >= until:
             self.loop.stop()
         else:
             # Calls end in many places; looking 50 times a second while draining costs less than a hook in each.
-            self.loop.call_later(0.02, lambda: self._check_drained(until))
+            self.loop.call_later(0.02, lambda: self._check_drained(until, hook))
 
     def _take_signals(self) -> dict[int, Any]:
         if threading.current_thread() is not threading.main_thread():

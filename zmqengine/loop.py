@@ -360,6 +360,7 @@ class AsyncioLoop(Loop):
         self._readers[connection] = (link.socket.fileno(), link.monitor.fileno())
         self.asyncio.add_reader(link.socket.fileno(), self.touch)
         self.asyncio.add_reader(link.monitor.fileno(), self._saw, link)
+        link.watch()  # a zmq descriptor tells nothing until its socket was found empty once
 
     def _saw(self, link: transport.Link) -> None:
         link.watch()
