@@ -216,7 +216,7 @@ class Host:
         self._become(State.DRAINING)
         self._stop_reason = "drained"
         hook: Deferred[None] = Deferred()
-        hook.add_done_callback(lambda done: done.error and log.error("drain failed", exc_info=done.error))
+        hook.add_done_callback(_log_failed_drain)
         try:
             result = self._service.drain(deadline_s)
         except Exception as error:
@@ -310,3 +310,8 @@ def _rejected(error: Exception) -> Deferred[Location]:
 async def _maybe(result: Any) -> None:
     if inspect.isawaitable(result):
         await result
+
+
+def _log_failed_drain(hook: Deferred[None]) -> None:
+    if hook.error is not None:
+        log.error("drain failed", exc_info=hook.error)

@@ -65,7 +65,7 @@ TRANSITIONS: dict[State, dict[Trigger, State]] = {
     State.STOPPED: {Trigger.RESET: State.PENDING, Trigger.STOP: State.STOPPED},
     State.FAILED: {Trigger.WAIT: State.BACKOFF, Trigger.GIVE_UP: State.QUARANTINED, Trigger.RESET: State.PENDING,
                    Trigger.STOP: State.STOPPED},
-    State.BACKOFF: {Trigger.RESET: State.PENDING, Trigger.STOP: State.STOPPED},
+    State.BACKOFF: {Trigger.RESET: State.PENDING, Trigger.GIVE_UP: State.QUARANTINED, Trigger.STOP: State.STOPPED},
     State.QUARANTINED: {Trigger.RESET: State.PENDING, Trigger.STOP: State.STOPPED},
 }  # fmt: skip
 

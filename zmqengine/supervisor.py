@@ -7,13 +7,12 @@ service of which that is true.
 
 from __future__ import annotations
 
-import collections
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .lifecycle import ALIVE, SERVING, State, Trigger, next_state
+from .lifecycle import SERVING, State, Trigger, next_state
+from .recovery import blocker, group_of, pause_s, taken_along, within_budget
 from .spawn import new_incarnation
 from .supervision import (
     Action,
@@ -42,9 +41,17 @@ from .supervision import (
     Up,
 )  # fmt: skip
 from .table import Row, Table
+from .unit import Unit
 
 STACKS_GRACE_S = 1.0
 """Between the request for the stacks of a stalled service and its SIGKILL."""
+DRAIN_GRACE_S = 0.5
+"""Between the deadline of a drain, at which a service ends by itself, and the SIGTERM for one that does not."""
+KILL_AGAIN_S = 1.0
+"""Between one SIGKILL and the next, while no exit is reported."""
+UNKILLABLE_S = 60.0
+"""After the first SIGKILL, a process that is still there (it hangs in the kernel) is left behind, and named. Generous:
+to give back the memory of a large worker takes seconds."""
 
 
 class Phase(StrEnum):
@@ -55,52 +62,6 @@ class Phase(StrEnum):
     UP = "up"
     STOPPING = "stopping"
     STOPPED = "stopped"
-
-
-@dataclass(slots=True)
-class Unit:
-    """One service, over all its incarnations."""
-
-    row: Row
-    state: State = State.PENDING
-    incarnation: str = ""
-    pid: int | None = None
-    imported: bool = False
-    restarts: int = 0
-    error: str | None = None
-    """Why it failed last."""
-    told: str | None = None
-    """What it said itself about its failure."""
-    doom: str | None = None
-    """Why it is being killed; its exit is a failure for this cause."""
-    stopping: bool = False
-    """Its end is wanted."""
-    again: bool = False
-    """It is to be started again once it has ended."""
-    misses: int = 0
-    failures: collections.deque[float] = field(default_factory=collections.deque)
-    ready_by: float | None = None
-    progress_by: float | None = None
-    term_at: float | None = None
-    kill_at: float | None = None
-    restart_at: float | None = None
-
-    @property
-    def name(self) -> str:
-        return self.row.name
-
-    @property
-    def alive(self) -> bool:
-        """Whether it has a process."""
-        return self.state in ALIVE
-
-    def deadlines(self) -> list[float]:
-        """When something is due without news."""
-        dues = (self.ready_by, self.progress_by, self.term_at, self.kill_at, self.restart_at)
-        return [due for due in dues if due is not None]
-
-    def clear_deadlines(self) -> None:
-        self.ready_by = self.progress_by = self.term_at = self.kill_at = self.restart_at = None
 
 
 class Supervisor:
@@ -133,6 +94,7 @@ class Supervisor:
         """What is to be done about an event. Events of earlier incarnations are no-ops."""
         self._handlers[type(event)](event, now)
         self._due(now)
+        self._fail_blocked(now)
         actions, self._actions = self._actions, []
         return actions
 
@@ -147,6 +109,8 @@ class Supervisor:
     # Starting
 
     def _start(self, event: StartAsked, now: float) -> None:
+        if self.phase is not Phase.NEW:
+            return
         self.phase = Phase.STARTING
         for unit in self.units.values():
             if not unit.row.external:
@@ -154,11 +118,13 @@ class Supervisor:
 
     def _spawn(self, unit: Unit, now: float) -> None:
         """Begin an incarnation. Its code is imported while others load; setup waits for its release."""
-        unit.clear_deadlines()
-        unit.incarnation = self._incarnations()
-        unit.pid, unit.imported, unit.told, unit.doom = None, False, None, None
-        unit.stopping = unit.again = False
-        unit.misses = 0
+        blocked_by = blocker(self.table, self.units, unit)
+        if blocked_by is not None:
+            unit.error = _blocked(blocked_by)
+            self._move(unit, Trigger.FAIL, unit.error)
+            self._quarantine(unit, unit.error, now)
+            return
+        unit.begin(self._incarnations())
         unit.ready_by = now + unit.row.ready.timeout
         self._move(unit, Trigger.SPAWN)
         self._actions.append(Spawn(unit.name, unit.incarnation))
@@ -177,11 +143,12 @@ class Supervisor:
         unit = self.units.get(event.name)
         if unit is None:
             return
-        if unit.row.external and not unit.alive and self.phase in (Phase.STARTING, Phase.UP):
+        if unit.row.external and not unit.alive:
+            if unit.incarnation == event.incarnation or self.phase not in (Phase.STARTING, Phase.UP):
+                return  # one that was told to end does not come back
             if unit.state is not State.PENDING:
                 self._move(unit, Trigger.RESET)
-            unit.incarnation, unit.imported, unit.misses = event.incarnation, False, 0
-            unit.told = unit.doom = None
+            unit.begin(event.incarnation)
         if unit.incarnation != event.incarnation or unit.state not in (State.PENDING, State.SPAWNED, State.CONNECTED):
             return
         self._move(unit, Trigger.HELLO)
@@ -191,28 +158,34 @@ class Supervisor:
             self._release_if_due(unit, now)
 
     def _release_if_due(self, unit: Unit, now: float) -> None:
-        if unit.state is not State.CONNECTED or not unit.imported or unit.stopping:
+        if unit.state is not State.CONNECTED or not unit.imported or unit.doomed:
             return
-        if all(self.units[name].state in SERVING for name in unit.row.after or ()):
+        if all(self.units[name].state is State.READY for name in unit.row.after or ()):
             self._move(unit, Trigger.RELEASE)
-            unit.ready_by = now + unit.row.ready.timeout
-            unit.progress_by = now + unit.row.ready.progress_timeout
+            if not unit.row.external:  # a breakpoint in the setup of a service run by hand is no fault
+                unit.ready_by = now + unit.row.ready.timeout
+                unit.progress_by = now + unit.row.ready.progress_timeout
             self._actions.append(Release(unit.name, unit.incarnation))
+
+    def _release_others(self, now: float) -> None:
+        """One more is READY: whoever waited for it alone is released."""
+        for other in self.units.values():
+            self._release_if_due(other, now)
 
     def _progress(self, event: ProgressSeen, now: float) -> None:
         unit = self._unit(event.name, event.incarnation)
-        if unit is not None and unit.state is State.LOADING:
+        if unit is not None and unit.progress_by is not None:
             unit.progress_by = now + unit.row.ready.progress_timeout
 
     def _ready(self, event: ReadySeen, now: float) -> None:
         unit = self._unit(event.name, event.incarnation)
-        if unit is None or unit.state is not State.LOADING:
+        if unit is None or unit.state is not State.LOADING or unit.doomed:
             return
         unit.ready_by = unit.progress_by = None
         unit.error = None
+        unit.was_ready = True
         self._move(unit, Trigger.READY)
-        for other in self.units.values():
-            self._release_if_due(other, now)
+        self._release_others(now)
         if self.phase is Phase.STARTING and all(self.units[row.name].state in SERVING for row in self.table.rows):
             self.phase = Phase.UP
             self._actions.append(Up())
@@ -224,14 +197,15 @@ class Supervisor:
         if unit is None or not unit.alive:
             return
         unit.told = event.error
-        if unit.kill_at is None:  # its exit is due now: a process that hangs in its teardown is not waited for
+        if unit.kill_at is None and not unit.row.external:
+            # Its exit is due now: a process that hangs in its teardown is not waited for.
             unit.kill_at = now + unit.row.stop.term
-        if self.phase is Phase.STARTING:
+        if self._first_start(unit):
             self._break_start(unit, event.error, now)
 
     def _life(self, event: LifeSeen, now: float) -> None:
         unit = self._unit(event.name, event.incarnation)
-        if unit is None or unit.state not in SERVING or unit.doom is not None:
+        if unit is None or unit.state not in SERVING or unit.doomed:
             return
         live = unit.row.live
         if not event.answered:
@@ -243,6 +217,7 @@ class Supervisor:
         unit.misses = 0
         if unit.state is State.DEGRADED:
             self._move(unit, Trigger.ANSWER)
+            self._release_others(now)
         if unit.row.external:
             return  # somebody has it in a debugger, perhaps: it is shown as it is, and left alone
         if live.stall and event.busy_s is not None and event.busy_s > live.stall and event.busy_allowed_s <= 0:
@@ -280,56 +255,86 @@ class Supervisor:
             cause = unit.told
         unit.error = cause
         self._move(unit, Trigger.FAIL, cause)
-        if self.phase is Phase.STARTING:
+        if self._first_start(unit):
             self._break_start(unit, cause, now, phase)
-        elif self.phase is Phase.UP:
+        elif self.phase in (Phase.STARTING, Phase.UP):
             self._recover(unit, now)
         self._go_on_stopping(now)
+
+    def _first_start(self, unit: Unit) -> bool:
+        """Whether a failure of it is a failure of the start of the run. One that was READY is restarted also then:
+        who comes after it waits."""
+        return self.phase is Phase.STARTING and not unit.was_ready
 
     def _recover(self, unit: Unit, now: float) -> None:
         """Restart what failed and what its strategy takes along, or quarantine it."""
         policy = unit.row.restart
-        unit.failures.append(now)
-        while unit.failures and unit.failures[0] <= now - policy.period:
-            unit.failures.popleft()
-        if len(unit.failures) > policy.intensity:
-            self._move(
-                unit,
-                Trigger.GIVE_UP,
-                f"{len(unit.failures)} failures within {policy.period:g} s; the last: {unit.error}",
-            )
-            return
-        first, longest = policy.backoff
-        pause = min(longest, first * 2 ** (len(unit.failures) - 1)) * (0.5 + self._jitter() / 2)
-        unit.restart_at = now + pause
-        self._move(unit, Trigger.WAIT, f"restart in {pause:.1f} s")
-        for name in self._taken_along(unit):
-            if self.units[name].alive:
-                self.units[name].restarts += 1
-                self._stop_unit(self.units[name], now, again=True, drain=False)
+        allowed = within_budget(unit.failures, policy, now)
+        blocked_by = blocker(self.table, self.units, unit)
+        if blocked_by is not None:
+            self._quarantine(unit, _blocked(blocked_by), now)
+        elif not allowed:
+            count = len(unit.failures)
+            self._quarantine(unit, f"{count} failures within {policy.period:g} s; the last: {unit.error}", now)
+        else:
+            pause = pause_s(len(unit.failures), policy, self._jitter())
+            unit.restart_at = now + pause
+            self._move(unit, Trigger.WAIT, f"restart in {pause:.1f} s")
+            for name in taken_along(self.table, unit):
+                if self.units[name].alive:
+                    self.units[name].restarts += 1
+                    self._stop_unit(self.units[name], now, again=True, drain=False)
 
-    def _taken_along(self, unit: Unit) -> list[str]:
-        policy = unit.row.restart
-        names = {row.name for row in self.table.rows if policy.group and row.restart.group == policy.group}
-        if policy.strategy == "rest_for_one":
-            names |= set(self.table.dependents(unit.name))
-        elif policy.strategy == "one_for_all":
-            names |= set(self.units)
-        return [row.name for row in reversed(self.table.rows) if row.name in names and row.name != unit.name]
+    def _quarantine(self, unit: Unit, why: str, now: float) -> None:
+        unit.restart_at = None
+        self._move(unit, Trigger.GIVE_UP, why)
+        if self.phase is Phase.STARTING:
+            self._break_start(unit, why, now)
+
+    def _fail_blocked(self, now: float) -> None:
+        """Who waits for a service that is quarantined fails at once, and its group dies with it. Those that serve
+        already go on: whether they can do without it is for them to say."""
+        # Each one that is quarantined may block others. While the run starts, a quarantine ends the start.
+        while self.phase is Phase.UP:
+            unit = next((unit for unit in self.units.values() if self._is_blocked(unit)), None)
+            if unit is None:
+                return
+            by = blocker(self.table, self.units, unit)
+            assert by is not None
+            unit.error = _blocked(by)
+            if unit.alive:
+                unit.clear_deadlines()
+                unit.stopping = unit.again = False
+                self._doom(unit, unit.error, now)
+                self._kill(unit, now)
+            else:
+                self._quarantine(unit, unit.error, now)
+
+    def _is_blocked(self, unit: Unit) -> bool:
+        """Whether it cannot go on, for want of a service that is quarantined."""
+        waits = unit.state in (State.SPAWNED, State.CONNECTED, State.BACKOFF)
+        if unit.row.external or unit.doom is not None or not (waits or unit.alive):
+            return False
+        by = blocker(self.table, self.units, unit)
+        return by is not None and (waits or by.name in group_of(self.table, unit))
 
     def _restart(self, event: RestartAsked, now: float) -> None:
-        unit = self.units.get(event.name)
-        if unit is None or self.phase is not Phase.UP:
+        """What an operator asks for is no failure. A group is restarted as one."""
+        asked = self.units.get(event.name)
+        if asked is None or self.phase is not Phase.UP:
             return
-        if unit.alive:
-            self._stop_unit(unit, now, again=True, drain=True)
-        else:
-            unit.failures.clear()
-            if unit.state is not State.PENDING:
+        units = [self.units[name] for name in [*group_of(self.table, asked), asked.name]]
+        for unit in units:
+            if not unit.alive and unit.state is not State.PENDING:
+                unit.failures.clear()
+                unit.clear_deadlines()
                 self._move(unit, Trigger.RESET)
-            if not unit.row.external:
+        for unit in units:
+            unit.restarts += 1
+            if unit.alive:
+                self._stop_unit(unit, now, again=True, drain=True)
+            elif not unit.row.external:
                 self._spawn(unit, now)
-        unit.restarts += 1
 
     # Stopping
 
@@ -353,7 +358,8 @@ class Supervisor:
                 unit.clear_deadlines()
                 if unit.state is not State.STOPPED:
                     self._move(unit, Trigger.STOP)
-            elif self._force:
+            elif self._force and not unit.row.external:
+                unit.clear_deadlines()
                 unit.stopping = True
                 unit.kill_at = now
         self._go_on_stopping(now)
@@ -362,7 +368,7 @@ class Supervisor:
         """Stop each service whose dependents have stopped; when none is left, the run is down."""
         if self.phase is not Phase.STOPPING:
             return
-        for unit in self.units.values():
+        for unit in reversed(self.units.values()):  # dependents first: one run by hand is let go of at once
             if (
                 unit.alive
                 and not unit.stopping
@@ -387,13 +393,12 @@ class Supervisor:
             self._actions.append(Drain(unit.name, unit.incarnation, stop.drain))
             self._move(unit, Trigger.STOP, "it is run by hand, and was told to end")
             return
-        if unit.state in SERVING and drain and stop.drain > 0:
-            self._move(unit, Trigger.DRAIN)
-            self._actions.append(Drain(unit.name, unit.incarnation, stop.drain))
-            # The service ends by itself at the deadline; the SIGTERM behind it is for one that does not.
-            unit.term_at = now + stop.drain + 0.5
-        else:
-            unit.term_at = now
+        unit.term_at = now
+        if unit.state in SERVING:
+            self._move(unit, Trigger.DRAIN)  # also without a drain: no new calls are sent to it
+            if drain and stop.drain > 0:
+                self._actions.append(Drain(unit.name, unit.incarnation, stop.drain))
+                unit.term_at = now + stop.drain + DRAIN_GRACE_S
 
     # Time
 
@@ -417,14 +422,31 @@ class Supervisor:
                 unit.kill_at = kill_at if unit.kill_at is None else min(unit.kill_at, kill_at)
                 self._actions.append(Terminate(unit.name, unit.incarnation))
             if unit.kill_at is not None and unit.kill_at <= now:
-                # Once more after a while: an exit that is not reported must not leave the run waiting for ever.
-                unit.kill_at = now + 1.0
-                self._actions.append(Kill(unit.name, unit.incarnation))
+                self._kill(unit, now)
+
+    def _kill(self, unit: Unit, now: float) -> None:
+        if unit.killed_at is None:
+            unit.killed_at = now
+        if now < unit.killed_at + UNKILLABLE_S:
+            # Once more after a while: a signal that was lost must not leave the run waiting.
+            unit.kill_at = now + KILL_AGAIN_S
+            self._actions.append(Kill(unit.name, unit.incarnation))
+        else:
+            self._leave_behind(unit, now)
+
+    def _leave_behind(self, unit: Unit, now: float) -> None:
+        """SIGKILL does not end it. It is not started again: two of it would hold the same memory and devices."""
+        unit.error = f"pid {unit.pid} is left behind: it is still there {UNKILLABLE_S:g} s after its SIGKILL"
+        unit.clear_deadlines()
+        self._move(unit, Trigger.FAIL, unit.error)
+        if self.phase is Phase.UP:
+            self._quarantine(unit, unit.error, now)
+        self._go_on_stopping(now)
 
     def _late(self, unit: Unit, cause: str, now: float) -> None:
         self._actions.append(DumpStacks(unit.name, unit.incarnation))
         self._doom(unit, cause, now, grace=STACKS_GRACE_S)
-        if self.phase is Phase.STARTING:
+        if self._first_start(unit):
             self._break_start(unit, cause, now)
 
     # Small parts
@@ -438,3 +460,7 @@ class Supervisor:
         if state is not unit.state:
             unit.state = state
             self._actions.append(Changed(unit.name, state, text))
+
+
+def _blocked(by: Unit) -> str:
+    return f"{by.name}, which it needs, is quarantined: {by.error}"

@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Sequence
 
-from services.protocols.engine import GenerateTokens
+from services.protocols.engine import EngineStats, GenerateTokens
 from services.protocols.worker import StepBatch, StepResult, WorkerInfo
 
+from .blame import POISON, poisonous
 from .limits import Limits, Options
 from .outcome import Ending, Outcome, ending_of
 from .plan import Row
@@ -72,6 +73,15 @@ class Batching:
         """The worker will refuse the step under way, and has to be reset: `detach`, without blame, and `attach`."""
         return self._steps is not None and self._steps.out_of_step
 
+    def stats(self, worker: str) -> EngineStats:
+        """Counters and gauges; worker: whether it is there."""
+        return EngineStats(
+            running=len(self.running), waiting=len(self.waiting), free_blocks=self.free_blocks,
+            total_blocks=0 if self.limits is None else self.limits.num_blocks, steps=self.steps_issued,
+            preemptions=self.preemptions, prompt_tokens=self.prompt_tokens, generated_tokens=self.generated_tokens,
+            worker=worker,
+        )  # fmt: skip
+
     # Requests
 
     def add(self, asked: GenerateTokens, now: float) -> Ending | None:
@@ -124,16 +134,12 @@ class Batching:
     def detach(self, blamed: Iterable[Row] = ()) -> list[Outcome]:
         """The worker is lost, or is about to be reset: everything waits again. How requests end that are given up.
 
-        blamed: what may have caused it. A request to which that happens a second time before it has got past the point
-        of the first is poison, and ends with an error: the second time, no other suspect was running.
+        blamed: what may have caused it. Requests that are given up are poison (`blame`).
         """
         if self._scheduling is None or self._steps is None:
             return []
-        ends: dict[Request, int] = {}
-        for row in blamed:
-            ends[row.request] = max(row.end, ends.get(row.request, 0))
-        poison = [request for request, end in ends.items() if self._blame(request, end)]
-        outcomes = [Outcome(request, ending=Ending("error", error=_POISON)) for request in poison]
+        poison = poisonous(blamed)
+        outcomes = [Outcome(request, ending=Ending("error", error=POISON)) for request in poison]
         for request in poison:
             self._end(request)
         self._preemptions += self._scheduling.preemptions
@@ -195,22 +201,6 @@ class Batching:
         else:
             self._scheduling.end(request)
             self._steps.release(request)
-
-    @staticmethod
-    def _blame(request: Request, end: int) -> bool:
-        """Whether a request is now known to be poison; if not, it is a suspect until it has got past token `end`."""
-        if request.status is Status.ENDED:
-            return False
-        if request.suspect:
-            return True
-        request.suspect_until = end
-        return False
-
-
-_POISON = (
-    "the worker was lost twice while it computed this request, the second time with no other suspect:"
-    " it is not tried again; the worker's log has the reason"
-)
 
 
 def _unfit(request: Request, limits: Limits) -> Outcome | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from services.protocols.engine import EngineInfo
 from services.protocols.worker import WorkerInfo
 
 from .refusal import NeverFits
@@ -15,9 +16,9 @@ from .request import Request
 class Options:
     """How an engine batches; see EngineConfig for what each means."""
 
-    max_batched_tokens: int = 512
+    max_batched_tokens: int = 256
     max_seqs: int = 64
-    prefill_chunk: int = 256
+    prefill_chunk: int = 128
     pipeline: int = 1
     max_waiting: int = 1024
     watermark: float = 0.01
@@ -56,6 +57,13 @@ class Limits:
     def max_tokens(self) -> int:
         """Tokens that a prompt and its output may have together."""
         return min(self.max_context, self.num_blocks * self.block_size)
+
+    def describe(self, model: str) -> EngineInfo:
+        """What an engine with this worker says of itself."""
+        return EngineInfo(
+            model=model, max_context=self.max_tokens, num_blocks=self.num_blocks, block_size=self.block_size,
+            vocab_size=self.vocab_size, max_seqs=self.max_seqs, eos_token_ids=sorted(self.eos_token_ids),
+        )  # fmt: skip
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that hold so many tokens."""

@@ -26,6 +26,8 @@ class Reader:
         """start: number of the first token to come. logprobs: whether the reader asked for them."""
         self._out = out
         self._start = start
+        self.started = False
+        """Whether there was a token to tell."""
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
         self._ending: Ending | None = None
@@ -33,6 +35,7 @@ class Reader:
     def put(self, outcome: Outcome) -> None:
         """Tell what the request gained, or how it ended, now or with the next credit."""
         if outcome.token_id is not None:
+            self.started = True
             self._token_ids.append(outcome.token_id)
             if self._logprobs is not None and outcome.logprob is not None:
                 self._logprobs.append(outcome.logprob)

@@ -35,8 +35,12 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     """The tokens that end it, beside the model's own."""
     status: Status = Status.WAITING
+    proven: bool = False
+    """It has been given a token: what is wrong with a request most often shows before."""
     suspect_until: int = 0
     """A worker was lost while it computed this request's tokens up to here; 0 once that many were computed again."""
+    isolate: bool = False
+    """While it is a suspect, no other suspect runs beside it: a second loss is its own fault."""
 
     # Its stay in the worker, begun anew at each admission.
     computed: int = 0
@@ -83,3 +87,8 @@ class Request:
         """
         self.computed = self.prefill_len = 0
         self.blocks = []
+
+    def acquit(self) -> None:
+        """It is no suspect."""
+        self.suspect_until = 0
+        self.isolate = False

@@ -91,13 +91,12 @@ class Scheduling:
 
     def _admit(self, plan: Plan, budget: int) -> None:
         """Admit waiting requests, strictly in order of rank: a small one must not starve a large one."""
-        on_trial = any(request.suspect for request in self.running)
+        trial = _Trial(self.running)
         index = 0
         while budget and index < len(self.waiting) and len(self.running) < self.limits.max_seqs:
             request = self.waiting[index]
-            if request.in_flight or (request.suspect and on_trial):
-                # Preempted with a sample under way, its last token is not known yet. And of those that may have ended
-                # a worker one at a time is tried, so that, if it happens again, it is known which one it was.
+            if request.in_flight or not trial.admits(request):
+                # Preempted with a sample under way, its last token is not known yet; or it is to be tried later.
                 index += 1
                 continue
             # All that is known gets its blocks at once: half-filled prefills must not take each other's room.
@@ -106,7 +105,7 @@ class Scheduling:
             if not self.pool.can_allocate(needed + reserve):
                 return
             del self.waiting[index]
-            on_trial = on_trial or request.suspect
+            trial.enter(request)
             request.status = Status.RUNNING
             request.prefill_len = len(request.token_ids)
             insort(self.running, request, key=_rank)
@@ -122,6 +121,23 @@ class Scheduling:
         request.computed = end
         request.in_flight += sample
         return Row(request, start, count, blocks, sample, admitted)
+
+
+class _Trial:
+    """Which of the requests that may have ended a worker run. One that is to be isolated has no other beside it, so
+    that, if it happens again, it is known which one it was."""
+
+    def __init__(self, running: list[Request]) -> None:
+        self._any = self._isolated = False
+        for request in running:
+            self.enter(request)
+
+    def enter(self, request: Request) -> None:
+        self._any = self._any or request.suspect
+        self._isolated = self._isolated or request.isolate
+
+    def admits(self, request: Request) -> bool:
+        return not request.suspect or not (self._isolated or (request.isolate and self._any))
 
 
 def _rank(request: Request) -> tuple[int, float, int]:

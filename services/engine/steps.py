@@ -67,7 +67,7 @@ class Steps:
         _, rows = self._under_way.popleft()
         for row in rows:
             if row.end >= row.request.suspect_until:
-                row.request.suspect_until = 0  # what a worker was lost over has now been computed, and it lives
+                row.request.acquit()  # what a worker was lost over has now been computed, and it lives
         return [outcome for row, answer in sampled if (outcome := self._take(row, answer)) is not None]
 
     def _add(self, row: Row) -> NewSequence:
@@ -109,5 +109,6 @@ class Steps:
             if any(request is later.request for _, rows in self._under_way for later in rows):
                 self.out_of_step = True
             return Outcome(request, ending=Ending("error", error=sampled.error))
+        request.proven = True
         request.token_ids.append(sampled.token_id)
         return Outcome(request, sampled.token_id, sampled.logprob, ending_of(request, self._limits.eos_token_ids))

@@ -247,8 +247,8 @@ class _HeaderWalk:
         try:
             for _ in range(count):
                 end += 8 + unpack(data, end)[0]
-        except struct.error:
-            end = len(data) + 1
+        except (struct.error, OverflowError):
+            end = len(data) + 1  # a length led out of the file; beyond 2^63 it is not even an offset
         self._advance(end - self.end)
 
     def _walk_tensor(self) -> None:

@@ -1,14 +1,14 @@
 """What can be wrong with a model's files. Every error names the file, what is wrong with it, and what to do.
 
-    ModelFileError
-    |- MissingFile          there is no such file or folder, or it may not be read
-    |- TruncatedFile        the file ends before what its header promises
-    |- NotAModel            neither a GGUF file nor a Hugging Face folder
-    |- MalformedFile        the header contradicts itself, or a value has the wrong type or range
-    |- MissingMetadata      a key that every model of its kind has is not there
-    |- UnknownArchitecture  the model is of a kind that is not implemented
-    |- UnknownTensorType    a tensor is stored in a format that cannot be read
-    `- MissingTensor        a tensor that the architecture needs is not there, or not in its shape
+ModelFileError
+|- MissingFile          there is no such file or folder, or it may not be read
+|- TruncatedFile        the file ends before what its header promises
+|- NotAModel            neither a GGUF file nor a Hugging Face folder
+|- MalformedFile        the header contradicts itself, or a value has the wrong type or range
+|- MissingMetadata      a key that every model of its kind has is not there
+|- UnknownArchitecture  the model is of a kind that is not implemented
+|- UnknownTensorType    a tensor is stored in a format that cannot be read
+`- MissingTensor        a tensor that the architecture needs is not there, or not in its shape
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _cause(requirement: str, finished: Finished) -> PullFailed:
             "and pull again"
         )
     if "No space left on device" in output:
-        return DiskFull(f"{requirement} could not be downloaded: no space left on the device. Free some, and pull again")
+        return DiskFull(f"{requirement} could not be downloaded: the disk is full. Free some of it, and pull again")
     last = "\n  ".join(line for line in output.splitlines()[-KEPT_LINES:] if line.strip())
     if any(sign in output for sign in _NO_NETWORK):
         return Offline(

@@ -125,8 +125,8 @@ class ModelStore:
             if (path / "config.json").is_file():
                 return ModelFiles(path, path.name, "hf")
             raise UnknownModel(
-                f"model {given!r}: {path} is a folder without a config.json, so it is no Hugging Face model. Give such a "
-                "folder, or the path of a .gguf file"
+                f"model {given!r}: {path} is a folder without a config.json, so it is no Hugging Face model. Give such "
+                "a folder, or the path of a .gguf file"
             )
         if path.is_file():
             with path.open("rb") as file:
@@ -159,8 +159,8 @@ def _disk_full(entry: CatalogueEntry, folder: Path) -> DiskFull:
     free = shutil.disk_usage(folder).free / 1e6
     needed = entry.size * _WHEEL_SHARE / 1e6
     return DiskFull(
-        f"model {entry.name!r} needs {needed:.0f} MB while it is pulled, and {folder} has {free:.0f} MB free. Free some, "
-        f"or set {HOME_VARIABLE} to a folder with more room"
+        f"model {entry.name!r} needs {needed:.0f} MB while it is pulled, and {folder} has {free:.0f} MB free. Free "
+        f"some, or set {HOME_VARIABLE} to a folder with more room"
     )
 
 

@@ -1,13 +1,13 @@
 """What can go wrong with getting a model by name. Every message says what was tried and what to do.
 
-    ModelStoreError
-    |- UnknownModel     neither a name of the catalogue nor a path to a model
-    |- NotPulled        known by name, but not (or not wholly) in the cache
-    `- PullFailed       it could not be fetched
-       |- PipMissing    this Python has no pip
-       |- Offline       pip reached no package index
-       |- DiskFull      there is no room for it
-       `- WrongFile     what came is not the file that was asked for
+ModelStoreError
+|- UnknownModel     neither a name of the catalogue nor a path to a model
+|- NotPulled        known by name, but not (or not wholly) in the cache
+`- PullFailed       it could not be fetched
+   |- PipMissing    this Python has no pip
+   |- Offline       pip reached no package index
+   |- DiskFull      there is no room for it
+   `- WrongFile     what came is not the file that was asked for
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def read_gguf_tokenizer(file: GgufFile) -> Tokenizer:
     model = file.metadata("tokenizer.ggml.model", None)
     if model != "gpt2":
         raise TokenizerError(
-            f"{file.path}: tokenizer.ggml.model is {model!r}; of GGUF files 'gpt2' (byte-level BPE) can be read. Give the "
-            "model's Hugging Face folder, whose tokenizer.json is read whatever its kind"
+            f"{file.path}: tokenizer.ggml.model is {model!r}; of GGUF files 'gpt2' (byte-level BPE) can be read. Give "
+            "the model's Hugging Face folder, whose tokenizer.json is read whatever its kind"
         )
     cut = _pre_tokenizer(file)
     tokens: list[str] = _array(file, "tokenizer.ggml.tokens")
@@ -48,7 +48,7 @@ def _encoder(
     file: GgufFile, cut: PreTokenizer, tokens: list[str], types: list[int], literal: dict[int, str]
 ) -> tokenizers.Tokenizer:
     # From the second character on: a token may be a space itself.
-    merges = [(m[:at], m[at + 1:]) for m in _array(file, "tokenizer.ggml.merges") if (at := m.find(" ", 1)) > 0]
+    merges = [(m[:at], m[at + 1 :]) for m in _array(file, "tokenizer.ggml.merges") if (at := m.find(" ", 1)) > 0]
     vocabulary = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(vocabulary) != len(tokens):
         raise TokenizerError(f"{file.path}: tokenizer.ggml.tokens has the same token twice")
@@ -75,8 +75,8 @@ def _pre_tokenizer(file: GgufFile) -> PreTokenizer:
     name = file.metadata("tokenizer.ggml.pre", None)
     if name is None:
         raise TokenizerError(
-            f"{file.path}: tokenizer.ggml.pre is not there, so nothing says how text is to be cut. Convert the model anew "
-            "with a current converter"
+            f"{file.path}: tokenizer.ggml.pre is not there, so nothing says how text is to be cut. Convert the model "
+            "anew with a current converter"
         )
     try:
         return pre_tokenizer(str(name))

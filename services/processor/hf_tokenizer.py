@@ -60,7 +60,7 @@ def _alphabet(encoder: tokenizers.Tokenizer, path: Path) -> Callable[[str], byte
     if kinds & {"ByteFallback", "Metaspace", "Replace"}:
         return sentencepiece_bytes
     raise TokenizerError(
-        f"{path}: its decoder is {', '.join(sorted(kinds)) or 'absent'}; byte-level and SentencePiece ones are supported"
+        f"{path}: its decoder is {', '.join(sorted(kinds)) or 'absent'}; byte-level and SentencePiece can be read"
     )
 
 

@@ -25,11 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import do_round
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Undefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_NUMBER = 100_000
 """Counts, widths and repetitions."""
@@ -120,7 +121,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """Where jinja2 turns text into a tree: the counting of loops and concatenations is put into it here."""
         tree = super()._parse(source, name, filename)
-        for loop in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock)):
+        found: Any = tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock))
+        for loop in found:
             constant = sum(len(text.data) for text in loop.find_all(nodes.TemplateData))
             turn = _call(loop.lineno, "limit_turn", nodes.Const(constant, lineno=loop.lineno))
             loop.body.insert(0, nodes.ExprStmt(turn, lineno=loop.lineno))
@@ -136,7 +138,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         """The operator `~`."""
         return "".join(map(printed, values))
 
-    def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Every call that a template makes."""
         charge(1)
         owner = getattr(function, "__self__", None)
@@ -237,8 +239,8 @@ def _check_operands(operator: str, left: Any, right: Any) -> None:
             raise TemplateLimit("a power is larger than it may be")
 
 
-def _replace(text: Any, old: str, new: str, count: int | None = None) -> str:
-    text, old, new = str(text), str(old), str(new)
+def _replace(value: Any, old: str, new: str, count: int | None = None) -> str:
+    text, old, new = str(value), str(old), str(new)
     found = text.count(old) if count is None or count < 0 else min(count, text.count(old))
     charge(len(text) + found * len(new))
     return text.replace(old, new, -1 if count is None else count)
@@ -248,9 +250,9 @@ def _join(values: Any, separator: Any = "", attribute: Any = None) -> str:
     members = list(values)
     if attribute is not None:
         members = [m.get(attribute, "") if isinstance(m, Mapping) else "" for m in members]
-    separator = str(separator)
-    charge(len(separator) * len(members))
-    return separator.join(printed(member) for member in members)
+    between = str(separator)
+    charge(len(between) * len(members))
+    return between.join(printed(member) for member in members)
 
 
 def _indent(text: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:

@@ -51,18 +51,18 @@ class Tokenizer:
         self._bytes: dict[int, bytes] = {}
         self._longest: int | None = None
 
-    def encode(self, text: str, *, add_bos: bool | None = None) -> list[int]:
+    def encode(self, text: str, *, add_bos: bool = True) -> list[int]:
         """Token ids of a text, [T]. Text that spells a special token becomes that token, as with transformers.
 
-        add_bos: whether the beginning-of-sequence token goes first (None: as the model wants it). A text that begins
-        with it already gets no second one. Raises TokenizerError for text that is no Unicode (lone surrogates).
+        add_bos: put the beginning-of-sequence token first, for a model that wants it; a text that begins with it
+        already gets no second one. Raises TokenizerError for text that is no Unicode (lone surrogates).
         """
         try:
             ids: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
         except (UnicodeEncodeError, TypeError) as error:
             raise TokenizerError(f"the text is not valid Unicode: {error}") from None
         bos = self.ids.bos
-        if (self.add_bos if add_bos is None else add_bos and self.add_bos) and bos is not None and ids[:1] != [bos]:
+        if self.add_bos and add_bos and bos is not None and ids[:1] != [bos]:
             ids.insert(0, bos)
         return ids
 
@@ -88,9 +88,7 @@ class Tokenizer:
 
     def join(self, token_ids: Iterable[int], *, skip_special: bool) -> bytes:
         """Bytes of a sequence of tokens."""
-        return b"".join(
-            self.token_bytes(i) for i in token_ids if not (skip_special and i in self.special_ids)
-        )
+        return b"".join(self.token_bytes(i) for i in token_ids if not (skip_special and i in self.special_ids))
 
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = False) -> str:
         """Text of a sequence of tokens; bytes that are no UTF-8 become U+FFFD."""

@@ -95,8 +95,8 @@ def plan_blocks(
     if requested is not None:
         if requested * block > room:
             raise NotEnoughMemory(
-                f"num_kv_blocks={requested} needs {size_text(requested * block)} ({size_text(block)} a block), but there "
-                f"is room for {max(0, room // block)}: {left}. Ask for fewer, or leave it out to have them measured"
+                f"num_kv_blocks={requested} needs {size_text(requested * block)} ({size_text(block)} a block), but "
+                f"there is room for {max(0, room // block)}: {left}. Ask for fewer, or leave it out to measure"
             )
         return BlockPlan(requested, f"{requested} blocks of {size_text(block)} as asked for; {left}")
     share = int(room * utilization)

@@ -32,34 +32,37 @@ if TYPE_CHECKING:
 class WorkerConfig(Config):
     """Options of the worker."""
 
-    model: str = "smollm2"
-    """A registered name, a .gguf file, or a Hugging Face folder."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What weights and KV cache are computed in. auto: float32 on a CPU, bfloat16 on a GPU."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, ...; auto takes a GPU where there is one."""
-    num_kv_blocks: Annotated[int, Meta(ge=1)] | None = None
-    """Blocks of KV cache; absent: as many as there is memory for."""
-    block_size: Annotated[int, Meta(ge=1, le=1024)] = 16
-    """Tokens in a KV block."""
-    max_seqs: Annotated[int, Meta(ge=1, le=4096)] = 64
-    """Sequences at once."""
-    max_batched_tokens: Annotated[int, Meta(ge=1)] = 2048
-    """Tokens that one step computes at most."""
-    max_context: Annotated[int, Meta(ge=1)] | None = None
-    """Tokens of a sequence at most; absent: what the model was made for."""
-    memory_utilization: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
-    """Share of the free memory that a measured KV cache takes; absent: 0.9 of a GPU's, 0.3 of a host's."""
-    threads: Annotated[int, Meta(ge=1)] | None = None
-    """Threads that compute; absent: one per physical core."""
+    model: Annotated[str, Meta(description="A registered name, a .gguf file, or a Hugging Face folder.")] = "smollm2"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        Meta(description="What weights and KV cache are; auto: float32 on a CPU, bfloat16 on a GPU."),
+    ] = "auto"
+    device: Annotated[str, Meta(description="auto (a GPU where there is one), cpu, cuda, cuda:1, ...")] = "auto"
+    num_kv_blocks: (
+        Annotated[int, Meta(ge=1, description="Blocks of KV cache; absent: as many as there is memory for.")] | None
+    ) = None
+    block_size: Annotated[int, Meta(ge=1, le=1024, description="Tokens in a KV block.")] = 16
+    max_seqs: Annotated[int, Meta(ge=1, le=4096, description="Sequences at once.")] = 64
+    max_batched_tokens: Annotated[int, Meta(ge=1, description="Tokens that one step computes at most.")] = 2048
+    max_context: (
+        Annotated[int, Meta(ge=1, description="Tokens of a sequence at most; absent: what the model was made for.")]
+        | None
+    ) = None
+    memory_utilization: (
+        Annotated[
+            float,
+            Meta(gt=0.0, le=1.0, description="Share of the free memory that a measured KV cache takes; absent: 0.9 of "
+            "a GPU's, 0.3 of a host's."),
+        ]
+        | None
+    ) = None  # fmt: skip
+    threads: Annotated[int, Meta(ge=1, description="Threads that compute; absent: one per core.")] | None = None
 
 
 class Worker(Service, WorkerInterface):
     """Runs the model."""
 
     config: WorkerConfig
-    _path: str
-    _started: Started
 
     def setup(self) -> None:
         """Load the model. Fails with the file and the reason, or with the memory's arithmetic."""
@@ -75,7 +78,10 @@ class Worker(Service, WorkerInterface):
             block_size=config.block_size, max_seqs=config.max_seqs, max_batched_tokens=config.max_batched_tokens,
             max_context=config.max_context, memory_utilization=config.memory_utilization,
         )  # fmt: skip
-        self._started = start_runner(options, lambda done, total: self.progress(done, total, "reading weights"))
+        # Annotated here and not in the class, whose hints are resolved at run time.
+        self._started: Started = start_runner(
+            options, lambda done, total: self.progress(done, total, "reading weights")
+        )
 
     def selftest(self) -> None:
         """One token through the whole model: it must come out as a token."""

@@ -163,4 +163,3 @@ def _weight_files(folder: Path) -> list[Path]:
     if any(file.parent != folder for file in files):
         raise MalformedFile(index, "names weight files outside its own folder")
     return files
-

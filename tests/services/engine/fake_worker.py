@@ -137,7 +137,7 @@ class FakeWorker:
         sequence = self.table[advance.slot]
         end = advance.start + advance.count
         self._must(advance.start == sequence.computed, f"{advance}, but {sequence.computed} are computed")
-        self._must(1 <= advance.count and end <= len(sequence.token_ids), f"{advance} of {len(sequence.token_ids)}")
+        self._must(advance.count >= 1 and end <= len(sequence.token_ids), f"{advance} of {len(sequence.token_ids)}")
         self._must(advance.sample == (end == len(sequence.token_ids)), f"{advance} of {len(sequence.token_ids)}")
         for block in advance.blocks:
             self._must(0 <= block < self.info.num_blocks, f"block {block}")
@@ -167,6 +167,7 @@ class FakeWorker:
         generated = len(sequence.token_ids) - sequence.prompt_len
         if UNSAMPLABLE in sequence.token_ids[: sequence.prompt_len] and generated == 3:
             return Sampled(slot=slot, token_id=-1, error="no token is left to sample")
+        self._must(generated < sequence.sampling.max_tokens, f"slot {slot}: sampled beyond max_tokens")
         token = next_token(sequence.token_ids, self.info.vocab_size)
         sequence.token_ids.append(token)
         logprob = None

@@ -1,0 +1,71 @@
+"""A prompt of any kind as token ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.protocols.processor import ChatPrompt, TextPrompt, TokenPrompt
+
+from .request_checks import Limits, RequestError, check_ids, too_long
+from .template import TemplateError
+from .text_model import TextModel
+from .tokenizer import Tokenizer, TokenizerError
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """A prompt's tokens, and its text where it was one."""
+
+    token_ids: list[int]
+    """[T], not empty."""
+    given: str | None
+    """The text as the client gave it; None for a conversation or token ids."""
+
+
+def characters_in(prompt: Prompt) -> int:
+    """How long a prompt is, for estimating what reading it takes."""
+    if isinstance(prompt, TextPrompt):
+        return len(prompt.text)
+    if isinstance(prompt, TokenPrompt):
+        return 0
+    return sum(len(message.content or "") for message in prompt.messages)
+
+
+def read_prompt(model: TextModel, prompt: Prompt, limits: Limits, *, add_special_tokens: bool = True) -> ReadPrompt:
+    """Render and tokenize a prompt. May run on any thread.
+
+    A template writes its own special tokens, so a conversation gets none in addition. Raises RequestError.
+    """
+    if isinstance(prompt, TokenPrompt):
+        check_ids(prompt.token_ids, limits.vocab_size, "request.prompt")
+        return ReadPrompt(prompt.token_ids, None)
+    text = _text_of(model, prompt)
+    bound = model.tokenizer.at_least(text)
+    if bound > limits.max_context:  # not worth the time that tokenizing it would take
+        raise RequestError(too_long(f"at least {bound}", limits), "request.prompt")
+    add_bos = add_special_tokens and isinstance(prompt, TextPrompt)
+    try:
+        token_ids = model.tokenizer.encode(text, add_bos=add_bos)
+    except TokenizerError as error:
+        raise RequestError(str(error), "request.prompt") from error
+    if not token_ids:
+        raise RequestError("the prompt is empty: there is nothing to go on from", "request.prompt")
+    return ReadPrompt(token_ids, text if isinstance(prompt, TextPrompt) else None)
+
+
+def echo_of(tokenizer: Tokenizer, prompt: ReadPrompt, *, skip_special: bool) -> str:
+    """A prompt as text to be echoed: what was given, or else its tokens', up to its last whole character."""
+    if prompt.given is not None:
+        return prompt.given
+    return tokenizer.detokenizer().feed(tokenizer.join(prompt.token_ids, skip_special=skip_special))
+
+
+def _text_of(model: TextModel, prompt: ChatPrompt | TextPrompt) -> str:
+    if isinstance(prompt, TextPrompt):
+        return prompt.text
+    try:
+        return model.render(prompt)
+    except TemplateError as error:
+        raise RequestError(str(error), f"request.prompt.{error.field}") from error
