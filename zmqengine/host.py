@@ -194,7 +194,7 @@ class Host:
     def _failed(self, error: Exception) -> None:
         self.vitals.error = f"{type(error).__name__}: {error}"
         self._become(State.FAILED)
-        expected = isinstance(error, ZmqEngineError) or getattr(error, "expected", False)
+        expected = isinstance(error, ZmqEngineError)
         log.error("failed: %s", self.vitals.error, exc_info=None if expected else error)
 
     def _become(self, state: State) -> None:

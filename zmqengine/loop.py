@@ -94,6 +94,13 @@ class Loop:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_write(self._waker, 1)
 
+    def _woken(self) -> None:
+        """Take the waker's edge where it is seen, not where callbacks are run: a turn may run a callback before its
+        thread has written the waker, which would then stay readable and keep the loop spinning."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._waker)
+        self.touch()
+
     def stop(self) -> None:
         """End `run` after this turn. From any thread or signal handler."""
         self.call_threadsafe(self._stop)
@@ -160,11 +167,8 @@ class Loop:
         return min(known) if known else None
 
     def _run_foreign(self) -> None:
-        if self._foreign:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._waker)
-            for _ in range(len(self._foreign)):
-                self._guard(self._foreign.popleft())
+        for _ in range(len(self._foreign)):
+            self._guard(self._foreign.popleft())
 
     def _run_timers(self) -> None:
         now = self.clock()
@@ -256,11 +260,13 @@ class PollLoop(Loop):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
         self._waiter = transport.Waiter()
-        self._waiter.add(self._waker, lambda: None)
+        self._waiter.add(self._waker, self._woken)
         self._ready: set[Connection] = set()
         self._writing: set[Connection] = set()
         self._watched: dict[Connection, tuple[Any, Any]] = {}
         self._port_ready = True
+        self._more = True
+        """The last turn left something to do; before the first one, there may be."""
 
     def serve(self, dispatcher: Dispatcher) -> None:
         super().serve(dispatcher)
@@ -302,16 +308,16 @@ class PollLoop(Loop):
         for connection in self._connections:
             self._watch(connection)
         due = self._next_due()
-        if due is not None:
+        if self._more:
+            timeout_s, self._more = 0.0, False
+        elif due is not None:
             left = max(0.0, due - self.clock())
             timeout_s = left if timeout_s is None else min(left, timeout_s)
         self._waiter.wait(timeout_s)
         ready, self._ready = self._ready, set()
         receive, self._port_ready = self._port_ready, False
         if self._work(ready, receive):
-            self._port_ready = True
-            self._foreign.append(lambda: None)
-            os.eventfd_write(self._waker, 1)
+            self._port_ready = self._more = True
 
     def run(self) -> None:
         """Turn until stopped."""
@@ -335,7 +341,7 @@ class AsyncioLoop(Loop):
         self._readers: dict[Connection | None, tuple[int, ...]] = {}
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.asyncio.add_reader(self._waker, self.touch)
+        self.asyncio.add_reader(self._waker, self._woken)
 
     def serve(self, dispatcher: Dispatcher) -> None:
         super().serve(dispatcher)

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
+from services.models.load_error import ModelFileError
 from services.models.store import resolve
+from services.models.store_error import ModelStoreError
 from services.protocols.sampling import SamplingParams
 from services.protocols.worker import Advance, NewSequence, StepBatch, StepResult, WorkerInfo, WorkerInterface
 from zmqengine import Config, Service
-from zmqengine.errors import InvalidArgument
+from zmqengine.errors import ConfigError, InvalidArgument
 
 from .step_check import StepRefused
 from .threads import prepare_threads
@@ -67,21 +69,29 @@ class Worker(Service, WorkerInterface):
     def setup(self) -> None:
         """Load the model. Fails with the file and the reason, or with the memory's arithmetic."""
         config = self.config
-        path = resolve(config.model).path
+        try:
+            path = resolve(config.model).path
+        except ModelStoreError as error:
+            raise ConfigError(f"option model={config.model!r}: {error}") from error
         self._path = str(path)
         threads = prepare_threads(config.threads)
         self.progress(0, 1, "importing torch")
-        from .startup import StartOptions, start_runner
+        from .startup import NotEnoughMemory, StartOptions, start_runner
 
         options = StartOptions(
             path=path, dtype=config.dtype, device=config.device, threads=threads, num_kv_blocks=config.num_kv_blocks,
             block_size=config.block_size, max_seqs=config.max_seqs, max_batched_tokens=config.max_batched_tokens,
             max_context=config.max_context, memory_utilization=config.memory_utilization,
         )  # fmt: skip
-        # Annotated here and not in the class, whose hints are resolved at run time.
-        self._started: Started = start_runner(
-            options, lambda done, total: self.progress(done, total, "reading weights")
-        )
+        try:
+            # Annotated here and not in the class, whose hints are resolved at run time.
+            self._started: Started = start_runner(
+                options, lambda done, total: self.progress(done, total, "reading weights")
+            )
+        except ModelFileError as error:
+            raise ConfigError(f"option model={config.model!r}: {error}") from error
+        except NotEnoughMemory as error:
+            raise ConfigError(f"option model={config.model!r}: {path}: {error}") from error
 
     def selftest(self) -> None:
         """One token through the whole model: it must come out as a token."""

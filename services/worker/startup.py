@@ -13,12 +13,14 @@ from .fingerprint import fingerprint
 from .flat_step import GROUP_TOKENS
 from .kv_cache import KVCache, block_bytes
 from .loading import Progress, load_model
-from .memory import BlockPlan, available_bytes, plan_blocks, step_bytes
+from .memory import BlockPlan, NotEnoughMemory, available_bytes, plan_blocks, step_bytes
 from .runner import Runner
 from .step_check import StepLimits
 from .tensor_source import weight_files
 
 log = logging.getLogger(__name__)
+
+__all__ = ["NotEnoughMemory", "StartOptions", "Started", "start_runner"]
 
 _UTILIZATION = {"cpu": 0.3, "cuda": 0.9}
 """Share of the free memory that the cache takes: a GPU is the worker's own, a host is shared."""
