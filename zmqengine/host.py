@@ -25,7 +25,8 @@ from .interface import Interface
 from .lifecycle import State
 from .loop import AsyncioLoop, Loop, PollLoop
 from .message import Config
-from .peer import Location, Peer, Route
+from .peer import Peer
+from .peers import Peers
 from .service import Service
 from .spawn import SpawnInfo
 from .vitals import Vitals
@@ -61,12 +62,11 @@ class Host:
         self._stop_reason: str | None = None
         self._drain_timer: Any = None
         self._service: Service | None = None
-        self._routes: dict[str, Route] = {}
+        self._peers: Peers | None = None
         self._on_ready: Callable[[], object] = lambda: None
         self.loop: Loop
         self.control: ControlThread
         self.endpoint = ""
-        self._broker: Route | None = None
 
     # Life
 
@@ -271,40 +271,10 @@ class Host:
 
     def peer(self, name: str, interface: type[Interface]) -> Peer:
         """A peer, by name; all peers of one name share a connection."""
-        if name not in self._routes:
-            self._routes[name] = Route(self.loop, name, self._resolve)
-        return Peer(self._routes[name], interface)
-
-    def _resolve(self, name: str) -> Deferred[Location]:
-        given = json.loads(self.info.peers).get(name)
-        if given is not None:
-            answer: Deferred[Location] = Deferred()
-            answer.resolve(Location(name=name, incarnation="", endpoint=given))
-            return answer
-        if not self.info.broker:
-            return _rejected(Unavailable(f"{self.info.name} runs alone and was not told where {name!r} is (--peer)"))
-        from .broker_interface import BrokerInterface
-
-        if self._broker is None:
-            broker = Location(name="broker", incarnation="", endpoint=self.info.broker)
-            self._broker = Route(self.loop, "broker", lambda _: _resolved(broker))
-        # Waits as long as it takes: the calls behind it have deadlines of their own.
-        call: Deferred[Location] = self._broker.connection().call(
-            BrokerInterface.methods["resolve"], {"name": name, "wait": True}, None
-        )
-        return call
-
-
-def _resolved(location: Location) -> Deferred[Location]:
-    answer: Deferred[Location] = Deferred()
-    answer.resolve(location)
-    return answer
-
-
-def _rejected(error: Exception) -> Deferred[Location]:
-    answer: Deferred[Location] = Deferred()
-    answer.reject(error)
-    return answer
+        if self._peers is None:
+            given = json.loads(self.info.peers)
+            self._peers = Peers(self.loop, broker=self.info.broker, given=given, owner=self.info.name)
+        return self._peers.peer(name, interface)
 
 
 async def _maybe(result: Any) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from . import transport, wire
 from .connection import Connection, NoLink
 from .deferred import Deferred
 from .errors import PeerLost, UsageError, ZmqEngineError
-from .interface import Interface, Method
+from .interface import Method
 from .loop import Loop
 from .message import Message
 
@@ -92,11 +92,20 @@ class Route:
             listener(location)
 
 
+class Declared(Protocol):
+    """What tells the methods of a service: its `Interface`, or its own description."""
+
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def methods(self) -> Mapping[str, Method]: ...
+
+
 class Peer:
     """Call a peer's methods as attributes: a call gives a `Deferred`, a stream a `Stream`, a tell None."""
 
     def __init__(
-        self, route: Route, interface: type[Interface], deadline_s: float | None = None,
+        self, route: Route, interface: Declared, deadline_s: float | None = None,
         window: tuple[int, int] = (wire.STREAM_ITEMS, wire.STREAM_BYTES),
     ) -> None:  # fmt: skip
         self._route = route

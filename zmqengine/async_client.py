@@ -1,0 +1,92 @@
+"""The asyncio client: `aconnect` to a service by name or endpoint, and await its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import wire
+from .client import untyped_methods
+from .discovery import broker_of
+from .errors import UsageError
+from .interface import Interface, Mark, Method
+from .loop import AsyncioLoop
+from .peer import CALL_DEADLINE_S, Peer
+from .peers import Peers
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A service as it describes itself, for a client that has no interface: answers are plain values."""
+
+    protocol: str
+    methods: dict[str, Method]
+
+
+class AsyncClient:
+    """A service, called from an asyncio program. It belongs to the event loop that it was made on.
+
+    ``await client.add(amount=3)`` is a call; without the await it is one in flight. ``async for item in
+    client.count_to(10)`` reads a stream. A new incarnation of the service is followed; calls in flight to one that dies
+    fail with PeerLost.
+    """
+
+    def __init__(
+        self, peers: Peers, loop: AsyncioLoop, target: str, interface: type[Interface] | None, deadline_s: float | None
+    ) -> None:
+        self._loop = loop
+        self._route = peers.route(target)
+        self._deadline_s = deadline_s
+        self._peer = None if interface is None else Peer(self._route, interface, deadline_s)
+
+    def options(self, *, deadline_s: float | None = None, credit: int | None = None) -> Peer:
+        """The same service with other options for its calls: a budget in seconds, a stream's credit in items."""
+        return self._known().options(deadline_s=deadline_s, credit=credit)
+
+    async def describe(self) -> dict[str, Any]:
+        """The service's schema, as it tells it."""
+        mark = Mark("call", True, None, False)
+        method = Method(wire.DESCRIBE, mark, dict, (), dict[str, Any], "")  # type: ignore[arg-type]
+        budget = CALL_DEADLINE_S if self._deadline_s is None else self._deadline_s
+        schema: dict[str, Any] = await self._route.connection().call(method, {}, budget)
+        return schema
+
+    async def close(self) -> None:
+        """Close it; calls in flight fail."""
+        await self._loop.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        if self._peer is None:
+            schema = await self.describe()
+            self._peer = Peer(self._route, _Described(schema["protocol"], untyped_methods(schema)), self._deadline_s)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        method: Callable[..., Any] = getattr(self._known(), name)
+        return method
+
+    def _known(self) -> Peer:
+        if self._peer is None:
+            raise UsageError("a client without an interface asks the service for it: use `async with aconnect(...)`")
+        return self._peer
+
+
+def aconnect(
+    target: str, interface: type[Interface] | None = None, *, run: str = "default", deadline_s: float | None = None
+) -> AsyncClient:
+    """Connect to a service from a coroutine.
+
+    target: a name in the run, or an endpoint (``ipc://...``). interface: its declaration, for typed answers; without
+    it the service is asked for its schema. A service that is not READY is waited for, within each call's deadline.
+    Raises NotFound (no such run).
+    """
+    broker = "" if "://" in target else broker_of(run).endpoint
+    given = {"broker": broker, **({} if broker else {target: target})}
+    loop = AsyncioLoop()
+    return AsyncClient(Peers(loop, broker=broker, given=given), loop, target, interface, deadline_s)
