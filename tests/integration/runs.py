@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 
+from zmqengine.logs import LogLine, read_merged
+
 HERE = Path(__file__).parent
 TIMEOUT_S = 60.0
 
@@ -74,6 +76,11 @@ class Runs:
     def services(self, run: str = "default") -> dict[str, dict[str, Any]]:
         """`ps --json`, by name."""
         return {s["name"]: s for s in json.loads(self.run("ps", "--json", "--run", run).stdout)}
+
+    def log_lines(self, run: str = "default") -> list[LogLine]:
+        """What all services of a run wrote."""
+        folder = self.base / run / "logs"
+        return list(read_merged(folder, [path.stem for path in folder.glob("*.log")]))
 
     def processes(self) -> list[psutil.Process]:
         """Every process that was started with this base directory."""
