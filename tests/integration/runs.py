@@ -105,7 +105,8 @@ class Runs:
         for launcher in self.launchers:
             if launcher.poll() is None:
                 launcher.kill()
-            launcher.communicate()
+            if launcher.stdout is not None and not launcher.stdout.closed:
+                launcher.communicate()
         for process in self.processes():
             process.kill()
 

@@ -111,7 +111,8 @@ def test_ctrl_c_at_any_moment_of_the_start_leaves_nothing(runs: Runs, after_s: f
     with pytest.raises(subprocess.TimeoutExpired):
         launcher.wait(after_s)
     launcher.send_signal(signal.SIGINT)
-    assert launcher.wait(10) in (0, 130), launcher.communicate()[0]
+    # -SIGINT: it came while the interpreter itself was starting, before there was a program to handle it.
+    assert launcher.wait(10) in (0, 130, -signal.SIGINT)
     runs.assert_nothing_left(within_s=0.5)
 
 
