@@ -1,6 +1,7 @@
 """zmqengine: actor services over ZeroMQ, launched in order, supervised, and swapped while they serve."""
 
-from .async_client import aconnect
+from typing import TYPE_CHECKING, Any
+
 from .client import Client, connect
 from .deferred import Deferred
 from .errors import ZmqEngineError
@@ -9,7 +10,18 @@ from .message import Config, Message
 from .service import Service
 from .stream import Outlet, Stream
 
+if TYPE_CHECKING:
+    from .async_client import aconnect
+
 __all__ = [
     "Client", "Config", "Deferred", "Interface", "Message", "Outlet", "Service", "Stream", "ZmqEngineError", "aconnect",
     "call", "connect", "stream", "tell",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "aconnect":  # needs asyncio, which most services never import
+        from .async_client import aconnect
+
+        return aconnect
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

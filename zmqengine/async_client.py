@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import wire
+from .asyncio_loop import AsyncioLoop
 from .client import untyped_methods
-from .discovery import broker_of
 from .errors import UsageError
 from .interface import Interface, Mark, Method
-from .loop import AsyncioLoop
 from .peer import CALL_DEADLINE_S, Peer
 from .peers import Peers
 
@@ -86,6 +85,8 @@ def aconnect(
     it the service is asked for its schema. A service that is not READY is waited for, within each call's deadline.
     Raises NotFound (no such run).
     """
+    from .discovery import broker_of
+
     broker = "" if "://" in target else broker_of(run).endpoint
     given = {"broker": broker, **({} if broker else {target: target})}
     loop = AsyncioLoop()

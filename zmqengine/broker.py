@@ -15,6 +15,7 @@ import msgspec
 import psutil
 
 from . import envelope, transport
+from .asyncio_loop import AsyncioLoop
 from .broker_interface import BrokerInterface, Event, RunStatus, ServiceStatus
 from .deferred import Deferred
 from .dispatcher import Dispatcher, Handler
@@ -23,7 +24,6 @@ from .errors import InvalidArgument, NotFound, RemoteError, Unavailable, to_wire
 from .health import Health, Hello, Welcome
 from .launcher import Launcher
 from .lifecycle import ALIVE
-from .loop import AsyncioLoop
 from .peer import Location
 from .registry import Entry, Registry
 from .rundir import RunDirectory

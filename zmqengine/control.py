@@ -19,7 +19,7 @@ from .dispatcher import Dispatcher
 from .envelope import Envelope
 from .errors import RemoteProtocolError, ZmqEngineError
 from .health import Drain, Hello, Welcome
-from .loop import PollLoop
+from .poll_loop import PollLoop
 from .vitals import Vitals
 from .wire import Kind
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
@@ -82,6 +81,8 @@ class Deferred(Generic[T]):
             callback(self)
 
     def __await__(self) -> Generator[Any, None, T]:
+        import asyncio  # whoever awaits has it; a service of plain handlers never does
+
         if not self.done:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.add_done_callback(lambda _: None if future.done() else future.set_result(None))

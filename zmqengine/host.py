@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import json
@@ -23,10 +22,11 @@ from .errors import ConfigError, Unavailable, ZmqEngineError
 from .health import Progress
 from .interface import Interface
 from .lifecycle import State
-from .loop import AsyncioLoop, Loop, PollLoop
+from .loop import Loop
 from .message import Config
 from .peer import Peer
 from .peers import Peers
+from .poll_loop import PollLoop
 from .service import Service
 from .spawn import SpawnInfo
 from .vitals import Vitals
@@ -83,6 +83,8 @@ class Host:
             self.control.start()
             cls = self._import()
             if cls.is_asynchronous():
+                import asyncio
+
                 asyncio.run(self._live_on_asyncio(cls, port))
             else:
                 self._live_on_poller(cls, port)
@@ -113,6 +115,7 @@ class Host:
         self.vitals.protocol = cls.protocol
         self.vitals.schema = cls.fingerprint()
         self.control.say_hello()
+        cls.preload()
         self.control.released.wait()
         if self.control.refused is not None:
             raise self.control.refused
@@ -145,6 +148,10 @@ class Host:
             loop.close()
 
     async def _live_on_asyncio(self, cls: type[Service], port: transport.Port) -> None:
+        import asyncio
+
+        from .asyncio_loop import AsyncioLoop
+
         loop = AsyncioLoop()
         self.loop = self.vitals.loop = loop
         main = asyncio.current_task()

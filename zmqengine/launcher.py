@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 
 from . import transport
+from .asyncio_loop import AsyncioLoop
 from .connection import Connection
 from .errors import ZmqEngineError
 from .health import Drain as DrainBody
 from .health import Health
 from .lifecycle import State
 from .logs import LogWriter, log_path
-from .loop import AsyncioLoop
 from .process import ChildProcess, describe_exit, python_argv
 from .registry import Entry, Registry
 from .rundir import Process, RunDirectory, RunState, process_of

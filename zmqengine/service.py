@@ -39,6 +39,11 @@ class Service(Interface):
 
     # Hooks
 
+    @classmethod
+    def preload(cls) -> None:
+        """Import what takes long to import. It runs while those that the service comes after still start, so it must
+        not need them, nor its options. What it raises fails the start."""
+
     def setup(self) -> Any:
         """Load what is needed (state LOADING). What it raises fails the start. May be `async def`."""
 

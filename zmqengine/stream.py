@@ -6,14 +6,16 @@ last item may overdraw the bytes once). A producer without credit pauses or coal
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .errors import Cancelled, UsageError
 from .interface import injected
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -194,6 +196,8 @@ class Stream(Generic[T]):
             self.cancel("the reader left")
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        import asyncio
+
         try:
             while not self._finished():
                 if not self._queue:

@@ -7,7 +7,7 @@
 | step | call | StepResult: the sampled tokens |
 
 A step runs on the loop's thread, which has nothing else to do meanwhile: the engine sends one at a time, and health is
-the control thread's. torch is imported in `setup`, by `startup`.
+the control thread's. torch is imported in `preload`, by `startup`, while the engine starts.
 """
 
 from __future__ import annotations
@@ -66,6 +66,11 @@ class Worker(Service, WorkerInterface):
 
     config: WorkerConfig
 
+    @classmethod
+    def preload(cls) -> None:
+        prepare_threads(None)  # the environment that torch reads when it is imported; `setup` has the last word
+        from . import startup  # noqa: F401
+
     def setup(self) -> None:
         """Load the model. Fails with the file and the reason, or with the memory's arithmetic."""
         config = self.config
@@ -75,7 +80,6 @@ class Worker(Service, WorkerInterface):
             raise ConfigError(f"option model={config.model!r}: {error}") from error
         self._path = str(path)
         threads = prepare_threads(config.threads)
-        self.progress(0, 1, "importing torch")
         from .startup import NotEnoughMemory, StartOptions, start_runner
 
         options = StartOptions(

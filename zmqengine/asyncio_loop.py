@@ -1,0 +1,157 @@
+"""The loop of a service with `async def` handlers, and of asyncio programs that call services."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
+
+from . import transport
+from .connection import Connection
+from .deferred import Deferred
+from .dispatcher import Dispatcher
+from .errors import Unsupported
+from .loop import Loop
+from .stream import Outlet
+
+
+class AsyncioLoop(Loop):
+    """Lives on a running asyncio loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self.asyncio = asyncio.get_running_loop()
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._readers: dict[Connection | None, tuple[int, ...]] = {}
+        self._stopped = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.asyncio.add_reader(self._waker, self._woken)
+
+    def serve(self, dispatcher: Dispatcher) -> None:
+        super().serve(dispatcher)
+        fd = dispatcher.port.socket.fileno()  # type: ignore[attr-defined]
+        self._readers[None] = (fd,)
+        self.asyncio.add_reader(fd, self.touch)
+        self.touch()
+
+    def add_connection(self, connection: Connection) -> None:
+        super().add_connection(connection)
+        self.touch()
+
+    def remove_connection(self, connection: Connection) -> None:
+        for fd in self._readers.pop(connection, ()):
+            self.asyncio.remove_reader(fd)
+        super().remove_connection(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        link = connection.link
+        if connection in self._readers or not isinstance(link, transport.Link):
+            return
+        self._readers[connection] = (link.socket.fileno(), link.monitor.fileno())
+        self.asyncio.add_reader(link.socket.fileno(), self.touch)
+        self.asyncio.add_reader(link.monitor.fileno(), self._saw, link)
+        link.watch()  # a zmq descriptor tells nothing until its socket was found empty once
+
+    def _saw(self, link: transport.Link) -> None:
+        link.watch()
+        self.touch()
+
+    def touch(self) -> None:
+        """Schedule a turn, once."""
+        if not self._scheduled and not self.stopping:
+            self._scheduled = True
+            self.asyncio.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self.stopping:
+            return
+        for connection in self._connections:
+            self._watch(connection)
+        # A descriptor of zmq is edge-triggered, and any use of its socket may take the edge: so each turn drains all
+        # sockets, and looks once more whether something came while it was sending.
+        more = self._work(None, receive=True)
+        if more or self._any_news():
+            self.touch()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._next_due()
+        if due is not None:
+            self._timer = self.asyncio.call_later(max(0.0, due - self.clock()), self.touch)
+        if self.stopping:
+            self._stopped.set()
+
+    def _any_news(self) -> bool:
+        dispatcher = self.dispatcher
+        if dispatcher is not None and transport.has_news(dispatcher.port.socket, False):  # type: ignore[attr-defined]
+            return True
+        return any(
+            transport.has_news(c.link.socket, c.wants_write)
+            for c in self._connections
+            if isinstance(c.link, transport.Link) and c.broken is None
+        )
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], answer: Deferred[Any]) -> None:
+        task = self._task(coroutine)
+
+        def finished(done: asyncio.Task[Any]) -> None:
+            if done.cancelled():
+                answer.cancel("the handler was cancelled")
+            elif (error := done.exception()) is not None:
+                answer.reject(error)
+            else:
+                answer.resolve(done.result())
+
+        task.add_done_callback(finished)
+        answer.on_cancel(task.cancel)
+
+    def run_async_generator(self, generator: AsyncGenerator[Any], outlet: Outlet[Any]) -> None:
+        task = self._task(self._pull(generator, outlet))
+        outlet.on_cancel(task.cancel)
+
+    async def _pull(self, generator: AsyncGenerator[Any], outlet: Outlet[Any]) -> None:
+        credit = asyncio.Event()
+        outlet.on_credit(credit.set)
+        try:
+            async with contextlib.aclosing(generator):
+                async for item in generator:
+                    while not outlet.credit and not outlet.closed:
+                        credit.clear()
+                        await credit.wait()
+                    outlet.send(item)
+            outlet.end()
+        except asyncio.CancelledError:
+            outlet.fail(Unsupported("the stream was cancelled by the service"))
+            raise
+        except Exception as error:
+            outlet.fail(error)
+
+    def _task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self.asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def run(self) -> None:
+        """Turn until stopped."""
+        self._thread = threading.get_ident()
+        self.touch()
+        await self._stopped.wait()
+
+    async def close(self) -> None:
+        """Cancel the handlers that still run, and close what the loop drives."""
+        self.stopping = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.asyncio.remove_reader(self._waker)
+        for fd in self._readers.pop(None, ()):
+            self.asyncio.remove_reader(fd)
+        self._close_all()
