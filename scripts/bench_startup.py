@@ -1,6 +1,6 @@
 """Time from `zmqengine up llm --detach` to ready, against one bare process that imports torch and loads the weights.
 
-    scripts/bench_startup.py [--runs N] [--json]
+    python scripts/bench_startup.py [--runs N] [--json]
 
 Both are timed from outside, from spawn to exit (the bare process) or to the return of `up` (all READY), alternating.
 The bare process uses the worker's own loading code. What `up` does beside it (five interpreters, tokenizer, KV cache,

@@ -1,0 +1,18 @@
+"""The public surface of the toolkit is frozen: a new name is a decision."""
+
+import zmqengine
+
+NAMES = {
+    "Client", "Config", "Deferred", "Interface", "Message", "Outlet", "Service", "Stream", "ZmqEngineError", "aconnect",
+    "call", "connect", "stream", "tell",
+}  # fmt: skip
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(zmqengine.__all__) == NAMES
+    assert len(NAMES) <= 15
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in NAMES:
+        assert getattr(zmqengine, name).__doc__, name
