@@ -15,6 +15,7 @@ from typing import Any
 import click
 import msgspec
 
+from .bootstrap import keep_what_setup_made
 from .errors import ConfigError, ZmqEngineError
 from .host import Host, validated_config
 from .logging_setup import configure_logging
@@ -163,6 +164,7 @@ def run_by_hand(
         host = Host(info, lambda: cls, data_endpoint=bind)
 
         def ready() -> None:
+            keep_what_setup_made()
             click.echo(f"{cls.protocol} {name} is ready at {host.endpoint}")
             click.echo(f"  zmqengine describe {host.endpoint}")
 

@@ -16,6 +16,10 @@ from .peer import CALL_DEADLINE_S, Location, bind_arguments
 from .stream import Stream
 
 
+FLUSH_AT = 16
+"""Calls that are begun and not waited for are sent together; so many, at once, for the service can begin on them."""
+
+
 class Client:
     """A connection to one service. It is not thread-safe: it belongs to the thread that made it, and says so.
 
@@ -34,7 +38,8 @@ class Client:
         self._link = transport.Link(location.endpoint, location.name or location.endpoint)
         self._connection = Connection(self._link, incarnation=location.incarnation)
         self._waiter.add(self._link.socket, lambda: None)
-        self._waiter.add(self._link.monitor, self._link.watch)
+        self._waiter.add(self._link.monitor, self._link.watch, edge=True)
+        self._link.watch()
         self._writable = False
         self._methods = interface.methods if interface is not None else None
         self.begin = _Begin(self)
@@ -68,6 +73,11 @@ class Client:
         due = connection.next_deadline()
         if until is not None:
             due = until if due is None else min(due, until)
+        if not connection.wants_write and (due is None or due - time.monotonic() > transport.SOON_S):
+            frames = self._link.receive_soon()
+            if frames is not None:
+                connection.take(frames)
+                return
         if connection.wants_write != self._writable:
             self._writable = connection.wants_write
             self._waiter.add(self._link.socket, lambda: None, writable=self._writable)
@@ -87,7 +97,8 @@ class Client:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self._invoker(self._method(name), None)
+        invoke = self.__dict__[name] = self._invoker(self._method(name), None)  # found at once the next time
+        return invoke
 
     def _method(self, name: str) -> Method:
         if self._methods is None:
@@ -119,7 +130,11 @@ class Client:
             window = (wire.STREAM_ITEMS, wire.STREAM_BYTES)
             limit = deadline_s if deadline_s is not None else self._deadline_s
             return self._connection.open(method, message, limit, window, self.turn)
-        return self._connection.call(method, message, self._budget(deadline_s))
+        connection = self._connection
+        answer = connection.call(method, message, self._budget(deadline_s))
+        if connection.unsent >= FLUSH_AT:
+            connection.flush()
+        return answer
 
 
 class _Begin:
@@ -130,7 +145,13 @@ class _Begin:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         client = self._client
-        return lambda *args, **kwargs: client._start(client._method(name), None, args, kwargs)
+        method = client._method(name)
+
+        def begin(*args: Any, **kwargs: Any) -> Any:
+            return client._start(method, None, args, kwargs)
+
+        self.__dict__[name] = begin  # found at once the next time
+        return begin
 
 
 class _WithDeadline:

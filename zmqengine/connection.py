@@ -67,7 +67,7 @@ class _Pending:
 
     def __init__(self, method: str, returns: Any, answer: Deferred[Any] | None, stream: Stream[Any] | None) -> None:
         self.method = method
-        self.decoder = decoder_for(returns)
+        self.decoder = decoder_for(returns if stream is None else list[returns])
         self.answer = answer
         self.stream = stream
         self.next_seq = 0
@@ -123,6 +123,11 @@ class Connection:
     def in_flight(self) -> int:
         """Calls and streams without a terminal answer yet."""
         return len(self._pending)
+
+    @property
+    def unsent(self) -> int:
+        """Messages that the next flush sends."""
+        return len(self._outbox)
 
     @property
     def wants_write(self) -> bool:
@@ -193,24 +198,34 @@ class Connection:
             self._receive()  # what the peer sent before it went is still to be had
             self.fail(link.lost)
 
+    def take(self, frames: list[bytes]) -> None:
+        """Take in one message."""
+        try:
+            for kind, message in envelope.decode_message(frames):
+                self._handle(kind, message)
+        except RemoteProtocolError:
+            self.malformed += 1
+
     def _receive(self) -> None:
         link = self.link
         while self.broken is None:
             frames = link.receive()
             if frames is None:
                 return
-            try:
-                for kind, message in envelope.decode_message(frames):
-                    self._handle(kind, message)
-            except RemoteProtocolError:
-                self.malformed += 1
+            self.take(frames)
+            if not self._pending:
+                return  # nothing is awaited: whether more has come is asked for before the next wait
 
     def flush(self) -> None:
         """Send what waits, as far as the link takes it, coalesced."""
         outbox = self._outbox
         if not outbox:
             return
-        frames = list(envelope.coalesce(list(outbox))) if len(outbox) > 1 else [outbox[0]]
+        if len(outbox) == 1:
+            if self.link.send(outbox[0]):
+                outbox.clear()
+            return
+        frames = list(envelope.coalesce(list(outbox)))
         outbox.clear()
         for index, frame in enumerate(frames):
             if not self.link.send(frame):
@@ -251,9 +266,7 @@ class Connection:
         if self.broken is not None:
             pending.fail(self.broken)
             return
-        budget_ms = None
-        if deadline_s is not None:
-            budget_ms = max(0, int(deadline_s * 1000))
+        budget_ms = None if deadline_s is None else max(0, int(deadline_s * 1000))
         try:
             frame = envelope.encode(
                 kind, incarnation=self.incarnation, call_id=call_id, method=pending.method, budget_ms=budget_ms,
@@ -303,35 +316,47 @@ class Connection:
         if call is None:
             return  # answered, cancelled or late: its terminal answer was given
         if kind is Kind.ITEM and call.stream is not None:
-            self._item(call, call.stream, message)
+            self._items(call, call.stream, message)
             return
         del self._pending[message.call_id]
-        if kind is Kind.ERROR:
+        self._end(call, kind, message)
+
+    def _end(self, call: _Pending, kind: Kind, message: Envelope) -> None:
+        """A terminal answer has come."""
+        if call.answer is not None and kind in (Kind.REPLY, Kind.WELCOME):
+            try:
+                value = call.decoder.decode(message.body)
+            except (msgspec.DecodeError, RecursionError) as error:
+                where = f"{self.link.peer} answer of {call.method}"
+                call.fail(RemoteProtocolError(envelope.describe_fault(error, where)))
+            else:
+                call.answer.resolve(value)
+        elif kind is Kind.ERROR:
             body = envelope.decode_body(_error_decoder, message.body, f"{self.link.peer} {call.method}")
             call.fail(from_wire(body, f"{self.link.peer} {call.method}"))
         elif kind is Kind.REDIRECT:
             call.fail(StaleIncarnation(f"{self.link.peer} {call.method}: another incarnation serves it now"))
         elif kind is Kind.END and call.stream is not None:
             call.stream.finish(None)
-        elif kind in (Kind.REPLY, Kind.WELCOME) and call.answer is not None:
-            try:
-                value = envelope.decode_body(call.decoder, message.body, f"{self.link.peer} answer of {call.method}")
-            except RemoteProtocolError as error:
-                call.fail(error)
-            else:
-                call.answer.resolve(value)
         else:
             call.fail(RemoteProtocolError(f"{self.link.peer} {call.method}: answered with {kind.name}"))
 
-    def _item(self, call: _Pending, stream: Stream[Any], message: Envelope) -> None:
+    def _items(self, call: _Pending, stream: Stream[Any], message: Envelope) -> None:
         where = f"{self.link.peer} item of {call.method}"
         try:
             if message.seq != call.next_seq:
                 raise RemoteProtocolError(f"{where}: number {message.seq} came where {call.next_seq} was due")
-            item = envelope.decode_body(call.decoder, message.body, where)
+            items = envelope.decode_body(call.decoder, message.body, where)
+            if not items:
+                raise RemoteProtocolError(f"{where}: a message of items without one")
         except RemoteProtocolError as error:
             self._cancel(message.call_id)
             stream.finish(error)
             return
-        call.next_seq += 1
-        stream.deliver(item, len(message.body))
+        call.next_seq += len(items)
+        stream.deliver(items, _size_of_items(message.body, len(items)))
+
+
+def _size_of_items(body: msgspec.Raw, count: int) -> int:
+    """What the items cost of their stream's credit: their bytes, without the array's header."""
+    return len(body) - (1 if count < 16 else 3 if count < 65536 else 5)

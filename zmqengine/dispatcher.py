@@ -10,6 +10,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any, Protocol
 
 import msgspec
@@ -42,12 +43,17 @@ OVERLOADED_RETRY_S = 0.1
 """What a refused caller is told when nothing better is known."""
 
 
+_LATER = (Deferred, CoroutineType)
+"""What a handler returns that has its answer later."""
+
+
 class PortLike(Protocol):
     """What the dispatcher needs of its transport (`transport.Port`, or one in memory for tests)."""
 
     endpoint: str
 
     def receive(self) -> tuple[bytes, list[bytes]] | None: ...
+    def receive_expected(self) -> tuple[bytes, list[bytes]] | None: ...
     def send(self, identity: bytes, frame: bytes) -> Sent: ...
     def close(self) -> None: ...
 
@@ -64,21 +70,30 @@ class Runner(Protocol):
 class Handler:
     """A method with the function that serves it."""
 
-    __slots__ = ("decoder", "function", "injects", "method", "running")
+    __slots__ = ("decoder", "function", "injects", "kind", "limit", "method", "name", "names", "running", "thread")
 
     def __init__(self, method: Method, function: Callable[..., Any]) -> None:
         self.method = method
+        self.name = method.name
         self.function = function
         self.decoder = msgspec.msgpack.Decoder(method.args)
         parameters = inspect.signature(function).parameters
         self.injects = next((name for name in parameters if name not in method.arg_names), None)
+        # What each call asks for, without the way through method and mark.
+        self.kind, self.names = method.kind, method.arg_names
+        self.limit, self.thread = method.mark.concurrency, method.mark.thread
         self.running = 0
+
+    def arguments(self, body: msgspec.Raw) -> dict[str, Any]:
+        """The validated arguments, by name. Raises msgspec.DecodeError."""
+        args = self.decoder.decode(body)
+        return {name: getattr(args, name) for name in self.names}
 
 
 class ActiveCall:
     """A call that has no terminal answer yet."""
 
-    __slots__ = ("answer", "call_id", "handler", "identity", "outlet", "seq")
+    __slots__ = ("answer", "call_id", "handler", "identity", "item_bytes", "items", "outlet", "seq")
 
     def __init__(self, identity: bytes, call_id: int, handler: Handler) -> None:
         self.identity = identity
@@ -87,6 +102,10 @@ class ActiveCall:
         self.answer: Deferred[Any] | None = None
         self.outlet: Outlet[Any] | None = None
         self.seq = 0
+        """Number of the next item."""
+        self.items: list[msgspec.Raw] = []
+        self.item_bytes = 0
+        """Items that the end of the turn sends, and their size: those of one turn go in one message."""
 
     def abandon(self, error: ZmqEngineError) -> None:
         """The asking side is gone, has cancelled, or its deadline has passed."""
@@ -128,6 +147,8 @@ class Dispatcher:
         self._active: dict[tuple[bytes, int], ActiveCall] = {}
         self._deadlines: list[tuple[float, tuple[bytes, int]]] = []
         self._outbox: dict[bytes, list[bytes]] = {}
+        self._streaming: list[ActiveCall] = []
+        """Calls with items to be sent."""
 
     @property
     def in_flight(self) -> int:
@@ -147,6 +168,12 @@ class Dispatcher:
                 return False
             self.handle(*received)
         return True
+
+    def receive_one(self) -> None:
+        """Handle the one message that the transport just told of."""
+        received = self.port.receive_expected()
+        if received is not None:
+            self.handle(*received)
 
     def handle(self, identity: bytes, frames: list[bytes]) -> None:
         """Handle one message. Nothing that a peer sends raises."""
@@ -204,27 +231,24 @@ class Dispatcher:
         handler = self._handlers.get(message.method)
         if handler is None:
             raise NotFound(f"{self._where} has no method {message.method[:80]!r}; it has {', '.join(self._handlers)}")
-        if (handler.method.kind == "tell") != (kind is Kind.TELL):
-            raise InvalidArgument(
-                f"{self._where} {message.method} is a {handler.method.kind}, not a {kind.name.lower()}"
-            )
+        if (handler.kind == "tell") != (kind is Kind.TELL):
+            raise InvalidArgument(f"{self._where} {message.method} is a {handler.kind}, not a {kind.name.lower()}")
         if key in self._active:
             raise InvalidArgument(f"call id {key[1]} is in flight already")
         refusal = self.refusal()
         if refusal is not None:
             raise refusal
-        limit = handler.method.mark.concurrency
+        limit = handler.limit
         if len(self._active) >= self._max_in_flight or (limit is not None and handler.running >= limit):
             raise Overloaded(
                 f"{message.method}: {handler.running} calls of it and {len(self._active)} in all are in progress",
                 retry_after_s=OVERLOADED_RETRY_S,
             )
         try:
-            args = handler.decoder.decode(message.body)
+            return handler, handler.arguments(message.body)
         except (msgspec.DecodeError, RecursionError) as error:
             where = f"{self._where} {message.method}"
             raise InvalidArgument(envelope.describe_fault(error, where), field=envelope.fault_field(error)) from None
-        return handler, {name: getattr(args, name) for name in handler.method.arg_names}
 
     def _run_tell(self, handler: Handler, args: dict[str, Any]) -> None:
         answer: Deferred[Any] = Deferred()
@@ -241,14 +265,14 @@ class Dispatcher:
         deadline = None
         if message.budget_ms is not None:
             deadline = self._clock() + message.budget_ms / 1000
-        if call.handler.method.kind == "call":
+        if call.handler.kind == "call":
             self._run_call(call, args, deadline)
         else:
             self._run_stream(call, args, deadline, message.credit or (wire.STREAM_ITEMS, wire.STREAM_BYTES))
 
     def _run_call(self, call: ActiveCall, args: dict[str, Any], deadline: float | None) -> None:
         handler = call.handler
-        if handler.method.mark.thread:
+        if handler.thread:
             answer: Deferred[Any] = Deferred()
             self._track(call, deadline)
             self._runner.run_in_thread(lambda: handler.function(**args), answer)
@@ -260,7 +284,7 @@ class Dispatcher:
             self._log_unexpected(handler, error)
             self._error(call.identity, call.call_id, error)
             return
-        if isinstance(result, Deferred) or inspect.isawaitable(result):
+        if isinstance(result, _LATER):
             self._track(call, deadline)
             answer = Deferred()
             call.answer = answer
@@ -322,12 +346,29 @@ class Dispatcher:
             outlet.fail(TypeError(f"{handler.method.name}: a stream's handler returned {type(result).__name__}"))
 
     def _item(self, call: ActiveCall, item: Any) -> int:
-        frame = envelope.encode(Kind.ITEM, call_id=call.call_id, seq=call.seq, body=item)
-        call.seq += 1
-        self._put(call.identity, frame)
-        return len(frame)
+        """Queue an item for the end of this turn; its size."""
+        raw = envelope.encode_item(item, call.handler.name)
+        size = len(raw)
+        if not call.items:
+            self._streaming.append(call)
+            if self._touched is not None:
+                self._touched()
+        elif call.item_bytes + size > wire.MAX_BATCH_BYTES:
+            self._put_items(call)
+            self._streaming.append(call)
+        call.items.append(raw)
+        call.item_bytes += size
+        return size
+
+    def _put_items(self, call: ActiveCall) -> None:
+        if call.items:
+            frame = envelope.encode_items(call.call_id, call.seq, call.items)
+            call.seq += len(call.items)
+            call.items, call.item_bytes = [], 0
+            self._put(call.identity, frame)
 
     def _end(self, call: ActiveCall, error: BaseException | None) -> None:
+        self._put_items(call)
         self._untrack(call)
         if error is None:
             self._put(call.identity, envelope.encode(Kind.END, call_id=call.call_id, seq=call.seq))
@@ -378,11 +419,16 @@ class Dispatcher:
 
     def flush(self) -> None:
         """Send what is pending, one message per peer where it fits. What a full peer does not take stays pending."""
+        if self._streaming:
+            streaming, self._streaming = self._streaming, []
+            for call in streaming:
+                self._put_items(call)
         if not self._outbox:
             return
         outbox, self._outbox = self._outbox, {}
         for identity, frames in outbox.items():
-            self._flush_peer(identity, frames)
+            if len(frames) > 1 or self.port.send(identity, frames[0]) is not Sent.OK:
+                self._flush_peer(identity, frames)
 
     def _flush_peer(self, identity: bytes, frames: list[bytes]) -> None:
         messages = list(envelope.coalesce(frames)) if len(frames) > 1 else frames

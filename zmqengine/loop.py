@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 RECEIVE_LIMIT = 256
 """Messages handled in one turn, so that timers and other sockets get theirs."""
-GENERATOR_ITEMS = 64
+GENERATOR_ITEMS = 128
 """Items taken from one generator in one turn."""
 GENERATOR_SLICE_S = 0.001
 """Time after which a generator lets others have the turn; its items are sent at once then."""
@@ -129,22 +129,33 @@ class Loop:
 
     # The turn
 
-    def _work(self, ready: set[Connection] | None, receive: bool) -> bool:
-        """One turn; ready: the connections with news, or None for all. Whether there is more to do at once."""
+    def _work(self, ready: set[Connection] | None, receive: bool, alone: bool = False) -> bool:
+        """One turn; ready: the connections with news, or None for all. Whether there is more to do at once.
+
+        alone: the loop slept until something came to the port, so it is one message most likely; what else has come is
+        asked for before the next wait, in which case all of it is taken in one turn and answered together.
+        """
         self.turns += 1
         self.busy_since = self.clock()
         more = False
         dispatcher = self.dispatcher
         if receive and dispatcher is not None:
-            more = dispatcher.receive(RECEIVE_LIMIT)
+            if alone:
+                dispatcher.receive_one()
+            else:
+                more = dispatcher.receive(RECEIVE_LIMIT)
         for connection in list(self._connections) if ready is None else ready:
             if connection in self._connections:
                 connection.turn()
-        self._run_foreign()
+        # A turn is on the path of every call: what has nothing to do is not called.
+        if self._foreign:
+            self._run_foreign()
         for _ in range(len(self._soon)):
             self._guard(self._soon.popleft())
-        self._run_timers()
-        self._run_generators()
+        if self._timers or self._connections:
+            self._run_timers()
+        if self._generators:
+            self._run_generators()
         if dispatcher is not None:
             dispatcher.expire()
             dispatcher.flush()
@@ -155,16 +166,17 @@ class Loop:
 
     def _next_due(self) -> float | None:
         """Monotonic time at which the next turn is due without news, or None."""
-        dues = [c.next_deadline() for c in self._connections]
-        if self.dispatcher is not None:
-            dues.append(self.dispatcher.next_deadline())
-            if self.dispatcher.blocked:
-                dues.append(self.clock() + BLOCKED_RETRY_S)
+        known = [due for c in self._connections if (due := c.next_deadline()) is not None]
+        dispatcher = self.dispatcher
+        if dispatcher is not None:
+            if (due := dispatcher.next_deadline()) is not None:
+                known.append(due)
+            if dispatcher.blocked:
+                known.append(self.clock() + BLOCKED_RETRY_S)
         while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
         if self._timers:
-            dues.append(self._timers[0][0])
-        known = [due for due in dues if due is not None]
+            known.append(self._timers[0][0])
         return min(known) if known else None
 
     def _run_foreign(self) -> None:
@@ -193,8 +205,8 @@ class Loop:
     def _advance(self, generator: Generator[Any], outlet: Outlet[Any]) -> bool:
         """Take items while there is credit and time; whether the generator has more."""
         until = self.clock() + GENERATOR_SLICE_S
-        for _ in range(GENERATOR_ITEMS):
-            if not outlet.credit:
+        for _ in range(min(GENERATOR_ITEMS, outlet.credit)):
+            if not outlet.credit:  # the bytes may be used up before the items are
                 return True
             try:
                 item = next(generator)

@@ -32,6 +32,12 @@ class Location(Message):
 
 def bind_arguments(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The message of a call. Raises UsageError that names what is missing or too much."""
+    names = method.arg_names
+    # The usual ways to call come first: this is on the path of every call. A map of all arguments is their message.
+    if not kwargs and len(args) == len(names):
+        return dict(zip(names, args, strict=True))
+    if not args:
+        return _message(method, kwargs)
     if len(args) > len(method.arg_names):
         raise UsageError(f"{method.name} takes {len(method.arg_names)} arguments, but {len(args)} were given")
     named = dict(zip(method.arg_names, args, strict=False))
@@ -39,12 +45,17 @@ def bind_arguments(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
     if twice:
         raise UsageError(f"{method.name}: {', '.join(sorted(twice))} given twice")
     named.update(kwargs)
-    unknown = named.keys() - set(method.arg_names)
-    if unknown:
-        raise UsageError(f"{method.name} has no argument {', '.join(sorted(unknown))}; it has {method.arg_names}")
+    return _message(method, named)
+
+
+def _message(method: Method, named: dict[str, Any]) -> Any:
     try:
         return method.args(**named)
     except TypeError as error:
+        unknown = named.keys() - set(method.arg_names)
+        if unknown:
+            text = f"{method.name} has no argument {', '.join(sorted(unknown))}; it has {', '.join(method.arg_names)}"
+            raise UsageError(text) from None
         raise UsageError(f"{method.name}: {error}") from None
 
 

@@ -52,7 +52,8 @@ class PollLoop(Loop):
         wants = connection.wants_write
         if connection not in self._watched:
             self._watched[connection] = (link.socket, link.monitor)
-            self._waiter.add(link.monitor, lambda: self._saw(link, connection))
+            self._waiter.add(link.monitor, lambda: self._saw(link, connection), edge=True)
+            self._saw(link, connection)
         elif wants == (connection in self._writing):
             return
         (self._writing.add if wants else self._writing.discard)(connection)
@@ -72,10 +73,10 @@ class PollLoop(Loop):
         elif due is not None:
             left = max(0.0, due - self.clock())
             timeout_s = left if timeout_s is None else min(left, timeout_s)
-        self._waiter.wait(timeout_s)
+        slept = self._waiter.wait(timeout_s)
         ready, self._ready = self._ready, set()
         receive, self._port_ready = self._port_ready, False
-        if self._work(ready, receive):
+        if self._work(ready, receive, alone=slept):
             self._port_ready = self._more = True
 
     def run(self) -> None:

@@ -54,7 +54,7 @@ class Outlet(Generic[T]):
         """Send an item. A no-op once the stream is closed; UsageError without credit."""
         if self.closed:
             return
-        if self.credit <= 0:
+        if self._items <= 0 or self._bytes <= 0:
             raise UsageError("Outlet.send without credit: look at `credit` first, and wait for `on_credit`")
         self._items -= 1
         self._bytes -= self._send(item)
@@ -139,12 +139,16 @@ class Stream(Generic[T]):
             self._cancel(error)
             self.finish(error)
 
-    def deliver(self, item: T, size: int) -> None:
-        """For the connection: an item has arrived."""
+    def deliver(self, items: list[T], size: int) -> None:
+        """For the connection: items have arrived, of `size` bytes in all."""
+        share, rest = divmod(size, len(items))
         if self._on_item is not None:
-            self._take(item, size)
+            for item in items:
+                self._take(item, share + rest)
+                rest = 0
         else:
-            self._queue.append((item, size))
+            self._queue.append((items[0], share + rest))
+            self._queue.extend([(item, share) for item in items[1:]])
             self._wake()
 
     def finish(self, error: BaseException | None) -> None:
@@ -186,12 +190,13 @@ class Stream(Generic[T]):
             raise UsageError("this stream belongs to a loop: use `async for`, or subscribe")
         try:
             while not self._finished():
-                if not self._queue:
+                queue = self._queue
+                if not queue:
                     self._pump()
-                    continue
-                item, size = self._queue.popleft()
-                self._consumed(size)
-                yield item
+                while queue:
+                    item, size = queue.popleft()
+                    self._consumed(size)
+                    yield item
         finally:
             self.cancel("the reader left")
 
@@ -200,12 +205,13 @@ class Stream(Generic[T]):
 
         try:
             while not self._finished():
-                if not self._queue:
+                queue = self._queue
+                if not queue:
                     self._waiter = asyncio.get_running_loop().create_future()
                     await self._waiter
-                    continue
-                item, size = self._queue.popleft()
-                self._consumed(size)
-                yield item
+                while queue:
+                    item, size = queue.popleft()
+                    self._consumed(size)
+                    yield item
         finally:
             self.cancel("the reader left")

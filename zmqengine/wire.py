@@ -24,7 +24,8 @@ CALL      client -> D         begin a call; exactly one of REPLY, END, ERROR, RE
 TELL      client -> D         like CALL, without an answer
 CANCEL    client -> D         the client wants no (more) answer; the call is ended with ERROR cancelled
 REPLY     D -> client         the answer of a call
-ITEM      D -> client         one item of a stream; numbered from 0 by the sequence number
+ITEM      D -> client         items of a stream: the body is an array of one or more consecutive items, the first of
+                              them numbered (from 0) by the sequence number
 END       D -> client         the stream is complete
 ERROR     D -> client         the call failed; body is an `errors.ErrorBody`
 CREDIT    client -> D         the client takes this many more items and bytes
@@ -72,7 +73,7 @@ MAX_BATCH = 256
 """Most messages that are coalesced into one."""
 MAX_BATCH_BYTES = 64 * 1024
 """Larger messages are sent on their own: copying them into a batch costs more than the frame it saves."""
-STREAM_ITEMS = 64
+STREAM_ITEMS = 256
 """Credit that a stream begins with, in items, unless its caller says otherwise."""
 STREAM_BYTES = 4 * 1024 * 1024
 """Credit that a stream begins with, in bytes of item bodies."""
