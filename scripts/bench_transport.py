@@ -15,9 +15,8 @@ import time
 from collections import defaultdict
 
 import click
-from rich.table import Table
-
 from benchmark import Check, at_least, at_most, report
+from rich.table import Table
 from transport_systems import Raw, System, Toolkit, ToolkitAsync, opened
 
 CALLS, PIPELINED, IN_FLIGHT, ITEMS = 2000, 6400, 64, 10_000

@@ -68,6 +68,7 @@ class AsyncClient:
         if name.startswith("_"):
             raise AttributeError(name)
         method: Callable[..., Any] = getattr(self._known(), name)
+        self.__dict__[name] = method  # found at once the next time
         return method
 
     def _known(self) -> Peer:

@@ -26,7 +26,11 @@ class AsyncioLoop(Loop):
         self.asyncio = asyncio.get_running_loop()
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._readers: dict[Connection | None, tuple[int, ...]] = {}
+        self._unwatched: list[Connection] = []
+        self._ready: set[Connection] = set()
+        self._port_ready = False
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.asyncio.add_reader(self._waker, self._woken)
@@ -35,30 +39,45 @@ class AsyncioLoop(Loop):
         super().serve(dispatcher)
         fd = dispatcher.port.socket.fileno()  # type: ignore[attr-defined]
         self._readers[None] = (fd,)
-        self.asyncio.add_reader(fd, self.touch)
+        self.asyncio.add_reader(fd, self._port_is_ready)
+        self._port_ready = True
         self.touch()
 
     def add_connection(self, connection: Connection) -> None:
         super().add_connection(connection)
+        self._unwatched.append(connection)
         self.touch()
 
     def remove_connection(self, connection: Connection) -> None:
         for fd in self._readers.pop(connection, ()):
             self.asyncio.remove_reader(fd)
+        if connection in self._unwatched:
+            self._unwatched.remove(connection)
         super().remove_connection(connection)
 
-    def _watch(self, connection: Connection) -> None:
+    def _watch(self, connection: Connection) -> bool:
+        """Whether the connection has a link by now, which is waited on from now on."""
         link = connection.link
-        if connection in self._readers or not isinstance(link, transport.Link):
-            return
+        if not isinstance(link, transport.Link):
+            return False
         self._readers[connection] = (link.socket.fileno(), link.monitor.fileno())
-        self.asyncio.add_reader(link.socket.fileno(), self.touch)
-        self.asyncio.add_reader(link.monitor.fileno(), self._saw, link)
+        self.asyncio.add_reader(link.socket.fileno(), self._is_ready, connection)
+        self.asyncio.add_reader(link.monitor.fileno(), self._saw, link, connection)
         link.watch()  # a zmq descriptor tells nothing until its socket was found empty once
+        self._ready.add(connection)
+        return True
 
-    def _saw(self, link: transport.Link) -> None:
+    def _saw(self, link: transport.Link, connection: Connection) -> None:
         link.watch()
-        self.touch()
+        self._is_ready(connection)
+
+    def _is_ready(self, connection: Connection) -> None:
+        self._ready.add(connection)
+        self._turn()
+
+    def _port_is_ready(self) -> None:
+        self._port_ready = True
+        self._turn()
 
     def touch(self) -> None:
         """Schedule a turn, once."""
@@ -69,32 +88,49 @@ class AsyncioLoop(Loop):
     def _turn(self) -> None:
         self._scheduled = False
         if self.stopping:
+            self._stopped.set()
             return
-        for connection in self._connections:
-            self._watch(connection)
-        # A descriptor of zmq is edge-triggered, and any use of its socket may take the edge: so each turn drains all
-        # sockets, and looks once more whether something came while it was sending.
-        more = self._work(None, receive=True)
-        if more or self._any_news():
+        if self._unwatched:
+            self._unwatched = [c for c in self._unwatched if not self._watch(c)]
+        ready, self._ready = self._ready, set()
+        receive, self._port_ready = self._port_ready, False
+        more = self._work(ready, receive)
+        self._look_again()
+        if more or self._ready or self._port_ready or self._unwatched_has_link():
             self.touch()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        due = self._next_due()
-        if due is not None:
-            self._timer = self.asyncio.call_later(max(0.0, due - self.clock()), self.touch)
+        self._schedule(self._next_due())
         if self.stopping:
             self._stopped.set()
 
-    def _any_news(self) -> bool:
+    def _look_again(self) -> None:
+        """A descriptor of zmq is edge-triggered, and any use of its socket may take the edge: so whatever was used in
+        this turn is asked once more whether there is something."""
         dispatcher = self.dispatcher
-        if dispatcher is not None and transport.has_news(dispatcher.port.socket, False):  # type: ignore[attr-defined]
-            return True
-        return any(
-            transport.has_news(c.link.socket, c.wants_write)
-            for c in self._connections
-            if isinstance(c.link, transport.Link) and c.broken is None
-        )
+        if dispatcher is not None and dispatcher.used:
+            dispatcher.used = False
+            self._port_ready = transport.has_news(dispatcher.port.socket, False)  # type: ignore[attr-defined]
+        for connection in self._connections:
+            link = connection.link
+            if connection.used and isinstance(link, transport.Link) and connection.broken is None:
+                connection.used = False
+                if transport.has_news(link.socket, connection.wants_write):
+                    self._ready.add(connection)
+
+    def _unwatched_has_link(self) -> bool:
+        return any(isinstance(c.link, transport.Link) for c in self._unwatched)
+
+    def _schedule(self, due: float | None) -> None:
+        """Have a turn at `due`. An earlier one that is scheduled already will do: it schedules the next."""
+        if due is None or (self._timer is not None and self._timer_due <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self.asyncio.call_later(max(0.0, due - self.clock()), self._is_due)
+
+    def _is_due(self) -> None:
+        self._timer = None
+        self._turn()
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], answer: Deferred[Any]) -> None:
         task = self._task(coroutine)

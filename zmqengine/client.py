@@ -15,8 +15,7 @@ from .interface import Interface, Mark, Method
 from .peer import CALL_DEADLINE_S, Location, bind_arguments
 from .stream import Stream
 
-
-FLUSH_AT = 16
+FLUSH_AT = 32
 """Calls that are begun and not waited for are sent together; so many, at once, for the service can begin on them."""
 
 
@@ -131,10 +130,7 @@ class Client:
             limit = deadline_s if deadline_s is not None else self._deadline_s
             return self._connection.open(method, message, limit, window, self.turn)
         connection = self._connection
-        answer = connection.call(method, message, self._budget(deadline_s))
-        if connection.unsent >= FLUSH_AT:
-            connection.flush()
-        return answer
+        return connection.call(method, message, self._budget(deadline_s))
 
 
 class _Begin:
@@ -147,8 +143,18 @@ class _Begin:
         client = self._client
         method = client._method(name)
 
-        def begin(*args: Any, **kwargs: Any) -> Any:
-            return client._start(method, None, args, kwargs)
+        if method.kind == "call":
+            connection, deadline_s = client._connection, client._budget(None)
+
+            def begin(*args: Any, **kwargs: Any) -> Any:
+                answer = connection.call(method, bind_arguments(method, args, kwargs), deadline_s)
+                if connection.unsent >= FLUSH_AT:
+                    connection.flush()
+                return answer
+        else:
+
+            def begin(*args: Any, **kwargs: Any) -> Any:
+                return client._start(method, None, args, kwargs)
 
         self.__dict__[name] = begin  # found at once the next time
         return begin

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import heapq
 import itertools
 import time
@@ -45,6 +46,8 @@ class LinkLike(Protocol):
     def close(self) -> None: ...
 
 
+_any_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder()
+_items_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[Any])
 _error_decoder = msgspec.msgpack.Decoder(ErrorBody)
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
@@ -65,9 +68,12 @@ class _Pending:
 
     __slots__ = ("answer", "decoder", "method", "next_seq", "stream")
 
-    def __init__(self, method: str, returns: Any, answer: Deferred[Any] | None, stream: Stream[Any] | None) -> None:
+    def __init__(
+        self, method: str, decoder: msgspec.msgpack.Decoder[Any], answer: Deferred[Any] | None,
+        stream: Stream[Any] | None,
+    ) -> None:  # fmt: skip
         self.method = method
-        self.decoder = decoder_for(returns if stream is None else list[returns])
+        self.decoder = decoder
         self.answer = answer
         self.stream = stream
         self.next_seq = 0
@@ -112,6 +118,8 @@ class Connection:
         self.incarnation = incarnation
         self.broken: ZmqEngineError | None = None
         self.malformed = 0
+        self.used = False
+        """The link was used; whoever waits on its descriptor clears it, and looks whether that took the edge."""
         self._clock = clock
         self._touched = touched
         self._ids = itertools.count(1)
@@ -138,11 +146,23 @@ class Connection:
         self, method: Method, args: Any, deadline_s: float | None, traceparent: str | None = None
     ) -> Deferred[Any]:
         """Begin a call that answers once."""
+        # What `_begin` does, in one piece: this is on the path of every call.
         answer: Deferred[Any] = Deferred()
+        if self.broken is not None:
+            answer.reject(self.broken)
+            return answer
         call_id = next(self._ids)
-        answer.on_cancel(lambda: self._cancel(call_id))
-        self._begin(Kind.CALL, call_id, _Pending(method.name, method.returns, answer, None), args, deadline_s, None,
-                    traceparent)  # fmt: skip
+        budget_ms = None if deadline_s is None else max(0, int(deadline_s * 1000))
+        try:
+            frame = envelope.encode_call(self.incarnation, call_id, method.name, budget_ms, traceparent, args)
+        except LocalProtocolError as error:
+            answer.reject(error)
+            return answer
+        answer.on_cancel(functools.partial(self._cancel, call_id))
+        self._pending[call_id] = _Pending(method.name, method.decoder or _any_decoder, answer, None)
+        if deadline_s is not None:
+            self._remember_deadline(deadline_s, call_id)
+        self._put(frame)
         return answer
 
     def open(
@@ -162,8 +182,8 @@ class Connection:
             lambda error: self._cancel(call_id),
             pump,
         )
-        self._begin(Kind.CALL, call_id, _Pending(method.name, method.returns, None, opened), args, deadline_s, window,
-                    traceparent)  # fmt: skip
+        pending = _Pending(method.name, method.decoder or _items_decoder, None, opened)
+        self._begin(Kind.CALL, call_id, pending, args, deadline_s, window, traceparent)
         return opened
 
     def tell(self, method: Method, args: Any, traceparent: str | None = None) -> None:
@@ -181,7 +201,9 @@ class Connection:
         answer: Deferred[Any] = Deferred()
         call_id = next(self._ids)
         answer.on_cancel(lambda: self._cancel(call_id))
-        self._begin(kind, call_id, _Pending(kind.name, returns, answer, None), body, deadline_s, None, None)
+        self._begin(
+            kind, call_id, _Pending(kind.name, decoder_for(returns), answer, None), body, deadline_s, None, None
+        )
         return answer
 
     def attach(self, link: LinkLike, incarnation: str) -> None:
@@ -191,6 +213,7 @@ class Connection:
     def turn(self) -> None:
         """Take in all that has arrived, fail what is late, send what waits."""
         link = self.link
+        self.used = True
         self._receive()
         self.expire()
         self.flush()
@@ -221,6 +244,7 @@ class Connection:
         outbox = self._outbox
         if not outbox:
             return
+        self.used = True
         if len(outbox) == 1:
             if self.link.send(outbox[0]):
                 outbox.clear()
@@ -277,11 +301,15 @@ class Connection:
             return
         self._pending[call_id] = pending
         if deadline_s is not None:
-            heapq.heappush(self._deadlines, (self._clock() + deadline_s, call_id))
-            if len(self._deadlines) > 2 * len(self._pending) + 64:  # most are answered: forget theirs
-                self._deadlines = [entry for entry in self._deadlines if entry[1] in self._pending]
-                heapq.heapify(self._deadlines)
+            self._remember_deadline(deadline_s, call_id)
         self._put(frame)
+
+    def _remember_deadline(self, deadline_s: float, call_id: int) -> None:
+        deadlines = self._deadlines
+        heapq.heappush(deadlines, (self._clock() + deadline_s, call_id))
+        if len(deadlines) > 2 * len(self._pending) + 64:  # most are answered: forget theirs
+            self._deadlines = [entry for entry in deadlines if entry[1] in self._pending]
+            heapq.heapify(self._deadlines)
 
     def _post(self, kind: Kind, **fields: Any) -> None:
         if self.broken is None:
@@ -308,6 +336,11 @@ class Connection:
                 call.fail(DeadlineExceeded(f"{self.link.peer} {call.method}: no answer within its deadline"))
 
     def _handle(self, kind: Kind, message: Envelope) -> None:
+        if kind is Kind.REPLY:
+            call = self._pending.pop(message.call_id, None)
+            if call is not None:
+                self._end(call, kind, message)
+            return
         if kind is Kind.ERROR and message.call_id == 0:
             body = envelope.decode_body(_error_decoder, message.body, self.link.peer)
             self.fail(from_wire(body, self.link.peer))

@@ -21,8 +21,9 @@ class Deferred(Generic[T]):
         self.done = False
         self._value: T | None = None
         self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Deferred[T]], object]] = []
-        self._cancel_callbacks: list[Callable[[], object]] = []
+        # Tuples: most have one callback or none, and empty lists would cost each call two allocations.
+        self._callbacks: tuple[Callable[[Deferred[T]], object], ...] = ()
+        self._cancel_callbacks: tuple[Callable[[], object], ...] = ()
 
     def resolve(self, value: T) -> None:
         """Answer with a value. After the answer (a cancellation is one) it is a no-op."""
@@ -43,21 +44,21 @@ class Deferred(Generic[T]):
     def abandon(self, error: BaseException) -> None:
         """End it with an error from the asking side (its deadline, its death), and tell whoever works on it."""
         if not self.done:
-            callbacks, self._cancel_callbacks = self._cancel_callbacks, []
+            callbacks = self._cancel_callbacks
             self.reject(error)
             for callback in callbacks:
                 callback()
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
         """Have `callback` called if the asking side gives up before the answer."""
-        self._cancel_callbacks.append(callback)
+        self._cancel_callbacks += (callback,)
 
     def add_done_callback(self, callback: Callable[[Deferred[T]], object]) -> None:
         """Have `callback` called with this object when it is done; at once if it is."""
         if self.done:
             callback(self)
         else:
-            self._callbacks.append(callback)
+            self._callbacks += (callback,)
 
     @property
     def error(self) -> BaseException | None:
@@ -75,8 +76,8 @@ class Deferred(Generic[T]):
 
     def _finish(self) -> None:
         self.done = True
-        callbacks, self._callbacks = self._callbacks, []
-        self._cancel_callbacks = []
+        callbacks = self._callbacks
+        self._callbacks = self._cancel_callbacks = ()
         for callback in callbacks:
             callback(self)
 

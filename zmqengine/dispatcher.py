@@ -136,6 +136,8 @@ class Dispatcher:
         self._touched = touched
         self.refusal: Callable[[], ZmqEngineError | None] = lambda: None
         self.calls = self.malformed = 0
+        self.used = False
+        """The port was used; whoever waits on its descriptor clears it, and looks whether that took the edge."""
         self.lifecycle: dict[Kind, Callable[[bytes, Envelope], object]] = {}
         self._runner = runner
         self._handlers = handlers
@@ -162,6 +164,7 @@ class Dispatcher:
 
     def receive(self, limit: int) -> bool:
         """Handle at most `limit` pending messages; whether there may be more."""
+        self.used = True
         for _ in range(limit):
             received = self.port.receive()
             if received is None:
@@ -378,7 +381,7 @@ class Dispatcher:
 
     def _reply(self, call: ActiveCall, value: Any) -> None:
         try:
-            frame = envelope.encode(Kind.REPLY, call_id=call.call_id, body=value)
+            frame = envelope.encode_reply(call.call_id, value, call.handler.name)
         except LocalProtocolError as error:
             log.error("%s: its answer cannot be sent: %s", call.handler.method.name, error)
             self._error(call.identity, call.call_id, error)
@@ -425,6 +428,7 @@ class Dispatcher:
                 self._put_items(call)
         if not self._outbox:
             return
+        self.used = True
         outbox, self._outbox = self._outbox, {}
         for identity, frames in outbox.items():
             if len(frames) > 1 or self.port.send(identity, frames[0]) is not Sent.OK:

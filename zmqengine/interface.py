@@ -14,7 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -52,6 +52,8 @@ class Method:
     returns: Any
     """Type of the answer, or of each item of a stream."""
     doc: str
+    decoder: Any = field(default=None, compare=False, repr=False)
+    """msgspec's decoder of an answer, or of a message of items; None: of whatever comes."""
 
     @property
     def kind(self) -> MethodKind:
@@ -180,10 +182,12 @@ def read_method(where: str, name: str, function: Any) -> Method:
         args = msgspec.defstruct(f"{name}_args", fields, kw_only=True, frozen=True)
         returns = _answer_type(where, mark.kind, hints["return"])
         msgspec.msgpack.Decoder(args)
-        msgspec.msgpack.Decoder(returns)
+        item_or_answer: Any = types.GenericAlias(list, (returns,)) if mark.kind == "stream" else returns
+        decoder: Any = msgspec.msgpack.Decoder(item_or_answer)
     except (TypeError, NameError) as error:
         raise UsageError(f"{where}: {error}") from None
-    return Method(name, mark, args, tuple(f[0] for f in fields), returns, inspect.cleandoc(function.__doc__ or ""))
+    doc = inspect.cleandoc(function.__doc__ or "")
+    return Method(name, mark, args, tuple(f[0] for f in fields), returns, doc, decoder)
 
 
 def _answer_type(where: str, kind: MethodKind, hint: Any) -> Any:

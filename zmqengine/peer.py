@@ -143,14 +143,17 @@ class Peer:
         if method is None:
             raise AttributeError(f"{self._interface.protocol} has no method {name!r}")
 
+        kind, route = method.kind, self._route
+        deadline_s = CALL_DEADLINE_S if self._deadline_s is None else self._deadline_s
+
         def invoke(*args: Any, **kwargs: Any) -> Any:
             message = bind_arguments(method, args, kwargs)
-            connection = self._route.connection()
-            if method.kind == "tell":
-                return connection.tell(method, message)
-            if method.kind == "stream":
+            connection = route.connection()
+            if kind == "call":
+                return connection.call(method, message, deadline_s)
+            if kind == "stream":
                 return connection.open(method, message, self._deadline_s, self._window, None)
-            deadline_s = CALL_DEADLINE_S if self._deadline_s is None else self._deadline_s
-            return connection.call(method, message, deadline_s)
+            return connection.tell(method, message)
 
+        self.__dict__[name] = invoke  # found at once the next time
         return invoke

@@ -244,9 +244,7 @@ class Waiter:
         self._sockets: dict[int, tuple[Any, int]] = {}
         self._callbacks: dict[int, Callable[[], object]] = {}
 
-    def add(
-        self, source: Any, callback: Callable[[], object], *, writable: bool = False, edge: bool = False
-    ) -> None:
+    def add(self, source: Any, callback: Callable[[], object], *, writable: bool = False, edge: bool = False) -> None:
         """Call back when `source` (zmq socket or file descriptor) is readable, or with writable, either. edge: the
         callback reads it until it is empty, and nobody else uses it."""
         fd: int = source if isinstance(source, int) else source.fd
