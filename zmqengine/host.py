@@ -115,7 +115,9 @@ class Host:
         self.vitals.protocol = cls.protocol
         self.vitals.schema = cls.fingerprint()
         self.control.say_hello()
+        self.progress(0, 0, "importing")
         cls.preload()
+        self.vitals.progress = None
         self.control.released.wait()
         if self.control.refused is not None:
             raise self.control.refused

@@ -23,19 +23,20 @@ def command(as_json: bool, run: str) -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("name", "state", "pid", "incarnation", "protocol", "restarts", "up", "memory", "where"):
-        table.add_column(column, justify="right" if column in ("pid", "restarts", "up", "memory") else "left")
+    # What fits on 80 columns; --json has all of it.
+    for column in ("name", "state", "pid", "restarts", "up", "memory", "where"):
+        right = column in ("pid", "restarts", "up", "memory")
+        table.add_column(column, justify="right" if right else "left", no_wrap=column != "where", overflow="fold")
     for service in status.services:
         table.add_row(*row(service))
-    Console(soft_wrap=True).print(table)
+    Console().print(table)
 
 
 def row(service: ServiceStatus) -> list[str]:
     """One line of the table."""
     return [
-        service.name, service.state.value, str(service.pid or "-"), service.incarnation[:6], service.protocol,
-        str(service.restarts), duration(service.uptime_s), memory(service.rss_bytes),
-        service.error or service.url or service.endpoint or "-",
+        service.name, service.state.value, str(service.pid or "-"), str(service.restarts), duration(service.uptime_s),
+        memory(service.rss_bytes), service.error or service.url or "",
     ]  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import click
 
@@ -31,13 +33,35 @@ def final_text(event: Event, run: str) -> str:
     return event.text
 
 
+class Phases:
+    """How long a service took for each phase of its start, as its events tell."""
+
+    NAMES: ClassVar[dict[State, str]] = {
+        State.CONNECTED: "spawn", State.LOADING: "import and wait", State.READY: "setup",
+    }  # fmt: skip
+    """By the state that ends it."""
+
+    def __init__(self) -> None:
+        self._done: list[str] = []
+
+    def enter(self, state: State, seconds: float | None) -> None:
+        """A state begins; seconds: how long the phase before it took."""
+        if state is State.SPAWNED:
+            self._done.clear()
+        elif state in self.NAMES:
+            self._done.append(f"{self.NAMES[state]} {seconds or 0.0:.2f}")
+
+    def __str__(self) -> str:
+        return f"{', '.join(self._done)} s" if self._done else ""
+
+
 class PlainRenderer:
     """One line per service when it is READY, and for everything out of order."""
 
     def __init__(self, table: Table, run: str) -> None:
         self._width = max(len(row.name) for row in table.rows)
         self._run = run
-        self._phases: dict[str, list[str]] = {}
+        self._phases: dict[str, Phases] = {}
 
     def show(self, event: Event) -> None:
         if event.kind == "state" and event.state is not None:
@@ -50,15 +74,10 @@ class PlainRenderer:
             click.echo("stopped")
 
     def _state(self, event: Event, state: State) -> None:
-        names = {State.CONNECTED: "spawn", State.LOADING: "import and wait", State.READY: "setup"}
-        phases = self._phases.setdefault(event.service, [])
-        if state is State.SPAWNED:
-            phases.clear()
-        elif state in names:
-            phases.append(f"{names[state]} {event.seconds:.2f}")
+        phases = self._phases.setdefault(event.service, Phases())
+        phases.enter(state, event.seconds)
         if state is State.READY:
-            click.echo(f"  {event.service:{self._width}}  ready  ({', '.join(phases)} s)")
-            phases.clear()
+            click.echo(f"  {event.service:{self._width}}  ready  ({phases})")
         elif state in (State.FAILED, State.BACKOFF, State.QUARANTINED, State.DEGRADED) or (
             state is State.STOPPED and event.text
         ):
@@ -68,16 +87,47 @@ class PlainRenderer:
         """Nothing is held."""
 
 
+@dataclass(slots=True)
+class _Shown:
+    """One service of the live table."""
+
+    state: State = State.PENDING
+    text: str = ""
+    """Its progress, or what went wrong."""
+    spawned_at: float | None = None
+    ready_at: float | None = None
+    """Monotonic, as the launcher's events: both are on this machine."""
+    phases: Phases = field(default_factory=Phases)
+
+    def take(self, event: Event) -> None:
+        self.text = event.text
+        if event.state is None:
+            return
+        self.state = event.state
+        self.phases.enter(event.state, event.seconds)
+        if event.state is State.SPAWNED:
+            self.spawned_at, self.ready_at = event.at, None
+        elif event.state is State.READY:
+            self.ready_at = event.at
+
+    def seconds(self, now: float) -> str:
+        if self.spawned_at is None:
+            return ""
+        return f"{(self.ready_at or now) - self.spawned_at:.1f} s"
+
+
 class LiveRenderer:
     """A table of the services that is redrawn in place while they start; afterwards, lines for what happens."""
 
-    COLOURS = {State.READY: "green", State.FAILED: "red", State.QUARANTINED: "red", State.BACKOFF: "yellow",
-               State.DEGRADED: "yellow", State.LOADING: "cyan"}  # fmt: skip
+    COLOURS: ClassVar[dict[State, str]] = {
+        State.READY: "green", State.FAILED: "red", State.QUARANTINED: "red", State.BACKOFF: "yellow",
+        State.DEGRADED: "yellow", State.LOADING: "cyan",
+    }  # fmt: skip
 
     def __init__(self, table: Table, run: str) -> None:
         self._run = run
         self._plain = PlainRenderer(table, run)
-        self._rows: dict[str, tuple[State, str, float]] = {row.name: (State.PENDING, "", 0.0) for row in table.rows}
+        self._rows = {row.name: _Shown() for row in table.rows}
         self._live: Any = None
         self._starting = True
 
@@ -89,12 +139,10 @@ class LiveRenderer:
             # After the first spawn: the import takes longer than the spawn.
             from rich.live import Live
 
-            self._live = Live(self._table(), refresh_per_second=10, transient=False)
+            self._live = Live(get_renderable=self._table, refresh_per_second=10, transient=False)
             self._live.start()
         if event.service in self._rows:
-            state, _, at = self._rows[event.service]
-            self._rows[event.service] = (event.state or state, event.text, event.at if event.kind == "state" else at)
-        self._live.update(self._table())
+            self._rows[event.service].take(event)
         if event.kind in ("up", "failed", "stopped"):
             self.close()
             if event.kind == "up":
@@ -104,12 +152,17 @@ class LiveRenderer:
 
     def _table(self) -> Any:
         from rich.table import Table as RichTable
+        from rich.text import Text
 
         table = RichTable(box=None, show_header=False, pad_edge=False)
-        for name, (state, text, _) in self._rows.items():
-            colour = self.COLOURS.get(state, "dim")
+        now = time.monotonic()
+        for name, shown in self._rows.items():
+            text = str(shown.phases) if shown.state is State.READY else next(iter(shown.text.splitlines()), "")
             table.add_row(
-                f"  {name}", f"[{colour}]{state.value.lower()}[/]", f"[dim]{text.splitlines()[0] if text else ''}[/]"
+                Text(f"  {name}", no_wrap=True),
+                Text(shown.state.value.lower(), self.COLOURS.get(shown.state, "dim"), no_wrap=True),
+                Text(shown.seconds(now), justify="right", no_wrap=True),
+                Text(text, "dim", no_wrap=True, overflow="ellipsis"),
             )
         return table
 
