@@ -1,9 +1,12 @@
 """Start the engine, ask it one question over HTTP, print the answer, stop everything. Exit code 0 if all worked."""
 
 import json
+import os
 import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
 QUESTION = "What is the capital of France?"
@@ -30,8 +33,10 @@ def ask(url: str, question: str) -> str:
 
 
 def main() -> int:
-    # A name and a port of its own: a check must not meet an engine that someone is using.
+    # A name, a port and a run directory of its own: a check must not meet an engine that someone is using.
     run = f"check-{secrets.token_hex(3)}"
+    runtime = tempfile.mkdtemp(prefix="zmqengine-check-")
+    os.environ["ZMQENGINE_RUNTIME_DIR"] = runtime
     try:
         print(zmqengine("up", "llm", "--run", run, "--set", "api.port=0", "--detach"), end="", flush=True)
         url = next(s["url"] for s in json.loads(zmqengine("ps", "--run", run, "--json")) if s["name"] == "api")
@@ -39,7 +44,11 @@ def main() -> int:
         print(f"asked:    {QUESTION}\nanswered: {answer}")
     finally:
         subprocess.run(["zmqengine", "down", "--run", run], check=False)
-    return 0 if "Paris" in answer else 1
+    if "Paris" not in answer:
+        print(f"that is not what the model says; the services' logs are in {runtime}", file=sys.stderr)
+        return 1
+    shutil.rmtree(runtime)
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import wire
 from .asyncio_loop import AsyncioLoop
@@ -13,6 +13,9 @@ from .errors import UsageError
 from .interface import Interface, Mark, Method
 from .peer import CALL_DEADLINE_S, Peer
 from .peers import Peers
+
+if TYPE_CHECKING:
+    from .retry import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,11 @@ class AsyncClient:
         self._deadline_s = deadline_s
         self._peer = None if interface is None else Peer(self._route, interface, deadline_s)
 
-    def options(self, *, deadline_s: float | None = None, credit: int | None = None) -> Peer:
-        """The same service with other options for its calls: a budget in seconds, a stream's credit in items."""
-        return self._known().options(deadline_s=deadline_s, credit=credit)
+    def options(
+        self, *, deadline_s: float | None = None, credit: int | None = None, retry: Policy | None = None
+    ) -> Peer:
+        """The same service with other options for its calls, as `Peer.options` has them."""
+        return self._known().options(deadline_s=deadline_s, credit=credit, retry=retry)
 
     async def describe(self) -> dict[str, Any]:
         """The service's schema, as it tells it."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import transport, wire
 from .connection import Connection
 from .deferred import Deferred
-from .errors import DeadlineExceeded, UsageError
+from .errors import DeadlineExceeded, PeerLost, StaleIncarnation, UsageError
 from .interface import Interface, Mark, Method
 from .peer import CALL_DEADLINE_S, Location, bind_arguments
 from .stream import Stream
 
+if TYPE_CHECKING:
+    from .retry import Policy
+
+IDLE_S = 0.1
+"""A client that was not used for so long looks first whether its peer is still there."""
 FLUSH_AT = 32
 """Calls that are begun and not waited for are sent together; so many, at once, for the service can begin on them."""
 
@@ -23,29 +28,57 @@ class Client:
     """A connection to one service. It is not thread-safe: it belongs to the thread that made it, and says so.
 
     Methods are attributes: ``client.add(amount=3)`` waits for the answer, a stream method gives an iterator.
-    ``client.begin.add(3)`` gives a `Deferred` for a call that is waited for later with `wait`.
+    ``client.begin.add(3)`` gives a `Deferred` for a call that is waited for later with `wait`. A service that was lost
+    is looked up again with the next call, where the client knows it by name.
     """
 
     def __init__(
-        self, location: Location, interface: type[Interface] | None = None, *, deadline_s: float | None = None
+        self,
+        location: Location,
+        interface: type[Interface] | None = None,
+        *,
+        deadline_s: float | None = None,
+        relocate: Callable[[], Location] | None = None,
     ) -> None:
-        """deadline_s: budget of each call, in seconds."""
-        self._location = location
+        """deadline_s: budget of each call, in seconds. relocate: finds the service again when it was lost."""
         self._deadline_s = deadline_s
+        self._relocate = relocate
         self._thread = threading.get_ident()
-        self._waiter = transport.Waiter()
+        self._methods = interface.methods if interface is not None else None
+        self._open(location)
+        self.begin = _Begin(self)
+
+    def _open(self, location: Location) -> None:
         self._link = transport.Link(location.endpoint, location.name or location.endpoint)
         self._connection = Connection(self._link, incarnation=location.incarnation)
+        self._waiter = transport.Waiter()
         self._waiter.add(self._link.socket, lambda: None)
         self._waiter.add(self._link.monitor, self._link.watch, edge=True)
         self._link.watch()
         self._writable = False
-        self._methods = interface.methods if interface is not None else None
-        self.begin = _Begin(self)
+        self._used_at = time.monotonic()
 
-    def options(self, *, deadline_s: float) -> _WithDeadline:
-        """The same client with another budget for its calls."""
-        return _WithDeadline(self, deadline_s)
+    def _live(self) -> Connection:
+        """The connection, or, where its peer is known to be lost, one to its successor."""
+        now = time.monotonic()
+        if now - self._used_at > IDLE_S:  # what happened meanwhile is better known before a call is begun
+            self._link.watch()
+            if self._link.lost is not None:
+                self._connection.fail(self._link.lost)
+        self._used_at = now
+        if self._connection.broken is not None and self._relocate is not None:
+            location = self._relocate()
+            self._connection.close()
+            self._open(location)
+        return self._connection
+
+    def options(self, *, deadline_s: float | None = None, retry: Policy | None = None) -> WithOptions:
+        """The same client with other options for its calls: a budget in seconds; retries within it.
+
+        What was not begun because another incarnation serves by now is always tried again; idempotent calls also when
+        their peer was lost, is not ready, or is overloaded.
+        """
+        return WithOptions(self, deadline_s, retry)
 
     def describe(self) -> dict[str, Any]:
         """The service's schema, as it tells it."""
@@ -83,8 +116,15 @@ class Client:
         self._waiter.wait(None if due is None else due - time.monotonic())
         connection.turn()
 
+    def idle(self, seconds: float) -> None:
+        """Take in what comes for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.turn(until)
+
     def close(self) -> None:
         """Close it; calls in flight fail."""
+        self._relocate = None
         self._connection.close()
 
     def __enter__(self) -> Client:
@@ -113,24 +153,36 @@ class Client:
     def _invoker(self, method: Method, deadline_s: float | None) -> Callable[..., Any]:
         def invoke(*args: Any, **kwargs: Any) -> Any:
             begun = self._start(method, deadline_s, args, kwargs)
-            return self.wait(begun) if isinstance(begun, Deferred) else begun
+            if not isinstance(begun, Deferred):
+                return begun
+            try:
+                return self.wait(begun)
+            except StaleIncarnation:  # not begun: its successor is asked, once
+                if self._relocate is None:
+                    raise
+                self._connection.fail(PeerLost(f"{self._link.peer}: another incarnation serves it now"))
+                return self.wait(self._connection_call(method, deadline_s, args, kwargs))
 
         return invoke
 
     def _start(
         self, method: Method, deadline_s: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Deferred[Any] | Stream[Any] | None:
-        message = bind_arguments(method, args, kwargs)
+        if method.kind == "call":
+            return self._connection_call(method, deadline_s, args, kwargs)
+        message, connection = bind_arguments(method, args, kwargs), self._live()
         if method.kind == "tell":
-            self._connection.tell(method, message)
-            self._connection.flush()
+            connection.tell(method, message)
+            connection.flush()
             return None
-        if method.kind == "stream":
-            window = (wire.STREAM_ITEMS, wire.STREAM_BYTES)
-            limit = deadline_s if deadline_s is not None else self._deadline_s
-            return self._connection.open(method, message, limit, window, self.turn)
-        connection = self._connection
-        return connection.call(method, message, self._budget(deadline_s))
+        window = (wire.STREAM_ITEMS, wire.STREAM_BYTES)
+        limit = deadline_s if deadline_s is not None else self._deadline_s
+        return connection.open(method, message, limit, window, self.turn)
+
+    def _connection_call(
+        self, method: Method, deadline_s: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Deferred[Any]:
+        return self._live().call(method, bind_arguments(method, args, kwargs), self._budget(deadline_s))
 
 
 class _Begin:
@@ -144,9 +196,10 @@ class _Begin:
         method = client._method(name)
 
         if method.kind == "call":
-            connection, deadline_s = client._connection, client._budget(None)
+            deadline_s = client._budget(None)
 
             def begin(*args: Any, **kwargs: Any) -> Any:
+                connection = client._live()
                 answer = connection.call(method, bind_arguments(method, args, kwargs), deadline_s)
                 if connection.unsent >= FLUSH_AT:
                     connection.flush()
@@ -160,15 +213,29 @@ class _Begin:
         return begin
 
 
-class _WithDeadline:
+class WithOptions:
     """``client.options(deadline_s=2).method(...)``."""
 
-    def __init__(self, client: Client, deadline_s: float) -> None:
+    def __init__(self, client: Client, deadline_s: float | None, retry: Policy | None) -> None:
         self._client = client
         self._deadline_s = deadline_s
+        self._retry = retry
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self._client._invoker(self._client._method(name), self._deadline_s)
+        client, policy = self._client, self._retry
+        method = client._method(name)
+        if policy is None or method.kind != "call":
+            return client._invoker(method, self._deadline_s)
+
+        def invoke(*args: Any, **kwargs: Any) -> Any:
+            from .retry import call_again  # tenacity takes 0.1 s to import
+
+            return call_again(
+                lambda left_s: client._invoker(method, left_s)(*args, **kwargs), policy,
+                idempotent=method.mark.idempotent, budget_s=client._budget(self._deadline_s), sleep=client.idle,
+            )  # fmt: skip
+
+        return invoke
 
 
 def untyped_methods(schema: dict[str, Any]) -> dict[str, Method]:
@@ -194,6 +261,7 @@ def connect(
         return Client(Location(name=target, incarnation="", endpoint=target), interface, deadline_s=deadline_s)
     from .discovery import broker_of, resolve
 
-    if target == "broker":
-        return Client(broker_of(run), interface, deadline_s=deadline_s)
-    return Client(resolve(run, target), interface, deadline_s=deadline_s)
+    def locate() -> Location:
+        return broker_of(run) if target == "broker" else resolve(run, target)
+
+    return Client(locate(), interface, deadline_s=deadline_s, relocate=locate)

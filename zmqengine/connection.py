@@ -118,6 +118,8 @@ class Connection:
         self.incarnation = incarnation
         self.broken: ZmqEngineError | None = None
         self.malformed = 0
+        self.superseded = False
+        """The peer said that another incarnation serves by now: what is in flight ends here, new calls go there."""
         self.used = False
         """The link was used; whoever waits on its descriptor clears it, and looks whether that took the edge."""
         self._clock = clock
@@ -366,8 +368,11 @@ class Connection:
                 call.answer.resolve(value)
         elif kind is Kind.ERROR:
             body = envelope.decode_body(_error_decoder, message.body, f"{self.link.peer} {call.method}")
-            call.fail(from_wire(body, f"{self.link.peer} {call.method}"))
+            failure = from_wire(body, f"{self.link.peer} {call.method}")
+            self.superseded = self.superseded or isinstance(failure, StaleIncarnation)
+            call.fail(failure)
         elif kind is Kind.REDIRECT:
+            self.superseded = True
             call.fail(StaleIncarnation(f"{self.link.peer} {call.method}: another incarnation serves it now"))
         elif kind is Kind.END and call.stream is not None:
             call.stream.finish(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import transport, wire
 from .connection import Connection, NoLink
@@ -13,6 +13,9 @@ from .errors import PeerLost, UsageError, ZmqEngineError
 from .interface import Method
 from .loop import Loop
 from .message import Message
+
+if TYPE_CHECKING:
+    from .retry import Policy
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,12 @@ class Route:
         self._resolve = resolve
         self._connection: Connection | None = None
         self._listeners: list[Callable[[Location], object]] = []
+        self._retired: list[Connection] = []
+
+    @property
+    def loop(self) -> Loop:
+        """The loop that drives it."""
+        return self._loop
 
     @property
     def incarnation(self) -> str:
@@ -80,14 +89,23 @@ class Route:
 
     def connection(self) -> Connection:
         """A connection that is not broken; its calls wait until the name is resolved."""
-        if self._connection is None or self._connection.broken is not None:
-            if self._connection is not None:
-                self._loop.remove_connection(self._connection)
-            fresh = Connection(NoLink(self._name), touched=self._loop.touch, clock=self._loop.clock)
-            self._connection = fresh
-            self._loop.add_connection(fresh)
-            self._resolve(self._name).add_done_callback(lambda found: self._attach(fresh, found))
-        return self._connection
+        current = self._connection
+        if current is not None and current.broken is None and not current.superseded:
+            return current
+        self._retire(current)
+        fresh = Connection(NoLink(self._name), touched=self._loop.touch, clock=self._loop.clock)
+        self._connection = fresh
+        self._loop.add_connection(fresh)
+        self._resolve(self._name).add_done_callback(lambda found: self._attach(fresh, found))
+        return fresh
+
+    def _retire(self, connection: Connection | None) -> None:
+        """Let what is in flight on superseded connections end, then close them."""
+        retired = self._retired if connection is None else [*self._retired, connection]
+        self._retired = [old for old in retired if old.broken is None and old.in_flight]
+        for old in retired:
+            if old not in self._retired:
+                self._loop.remove_connection(old)
 
     def _attach(self, connection: Connection, found: Deferred[Location]) -> None:
         if connection.broken is not None:
@@ -117,17 +135,24 @@ class Peer:
 
     def __init__(
         self, route: Route, interface: Declared, deadline_s: float | None = None,
-        window: tuple[int, int] = (wire.STREAM_ITEMS, wire.STREAM_BYTES),
+        window: tuple[int, int] = (wire.STREAM_ITEMS, wire.STREAM_BYTES), retry: Policy | None = None,
     ) -> None:  # fmt: skip
         self._route = route
         self._interface = interface
         self._deadline_s = deadline_s
         self._window = window
+        self._retry = retry
 
-    def options(self, *, deadline_s: float | None = None, credit: int | None = None) -> Peer:
-        """The same peer with other options for its calls: a budget in seconds, a stream's credit in items."""
-        window = self._window if credit is None else (credit, self._window[1])
-        return Peer(self._route, self._interface, self._deadline_s if deadline_s is None else deadline_s, window)
+    def options(
+        self, *, deadline_s: float | None = None, credit: int | None = None, retry: Policy | None = None
+    ) -> Peer:
+        """The same peer with other options for its calls: a budget in seconds, a stream's credit in items, retries
+        within the budget (of idempotent calls whose peer was lost, is not ready or is overloaded, and of any that
+        another incarnation has to answer)."""
+        return Peer(
+            self._route, self._interface, self._deadline_s if deadline_s is None else deadline_s,
+            self._window if credit is None else (credit, self._window[1]), self._retry if retry is None else retry,
+        )  # fmt: skip
 
     @property
     def incarnation(self) -> str:
@@ -143,11 +168,13 @@ class Peer:
         if method is None:
             raise AttributeError(f"{self._interface.protocol} has no method {name!r}")
 
-        kind, route = method.kind, self._route
+        kind, route, policy = method.kind, self._route, self._retry
         deadline_s = CALL_DEADLINE_S if self._deadline_s is None else self._deadline_s
 
         def invoke(*args: Any, **kwargs: Any) -> Any:
             message = bind_arguments(method, args, kwargs)
+            if policy is not None and kind == "call":
+                return _Again(route, method, message, deadline_s, policy).answer
             connection = route.connection()
             if kind == "call":
                 return connection.call(method, message, deadline_s)
@@ -157,3 +184,39 @@ class Peer:
 
         self.__dict__[name] = invoke  # found at once the next time
         return invoke
+
+
+class _Again:
+    """One call on a loop, made again as its policy says, until `answer` has its outcome."""
+
+    def __init__(self, route: Route, method: Method, message: Any, budget_s: float, policy: Policy) -> None:
+        self.answer: Deferred[Any] = Deferred()
+        self._route, self._method, self._message, self._policy = route, method, message, policy
+        self._until = route.loop.clock() + budget_s
+        self._attempts = 0
+        self._give_up: Callable[[], object] = lambda: None
+        self.answer.on_cancel(lambda: self._give_up())
+        self._attempt()
+
+    def _attempt(self) -> None:
+        self._attempts += 1
+        left_s = max(0.0, self._until - self._route.loop.clock())
+        call = self._route.connection().call(self._method, self._message, left_s)
+        self._give_up = call.cancel
+        call.add_done_callback(self._ended)
+
+    def _ended(self, call: Deferred[Any]) -> None:
+        from .retry import may_call_again, pause_s  # tenacity takes 0.1 s to import
+
+        if self.answer.done:
+            return
+        error = call.error
+        if error is None:
+            self.answer.resolve(call.value)
+            return
+        pause = pause_s(self._policy, self._attempts, error)
+        late = self._route.loop.clock() + pause >= self._until
+        if late or not may_call_again(error, idempotent=self._method.mark.idempotent):
+            self.answer.reject(error)
+        else:
+            self._give_up = self._route.loop.call_later(pause, self._attempt).cancel
