@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from . import envelope
+from . import envelope, trace
 from .deferred import Deferred
 from .envelope import Envelope
 from .errors import (
@@ -155,6 +155,8 @@ class Connection:
             return answer
         call_id = next(self._ids)
         budget_ms = None if deadline_s is None else max(0, int(deadline_s * 1000))
+        if traceparent is None:
+            traceparent = trace.current.get()
         try:
             frame = envelope.encode_call(self.incarnation, call_id, method.name, budget_ms, traceparent, args)
         except LocalProtocolError as error:
@@ -185,14 +187,14 @@ class Connection:
             pump,
         )
         pending = _Pending(method.name, method.decoder or _items_decoder, None, opened)
-        self._begin(Kind.CALL, call_id, pending, args, deadline_s, window, traceparent)
+        self._begin(Kind.CALL, call_id, pending, args, deadline_s, window, traceparent or trace.current.get())
         return opened
 
     def tell(self, method: Method, args: Any, traceparent: str | None = None) -> None:
         """Send a message without an answer. Raises what broke the connection, if it is."""
         if self.broken is not None:
             raise self.broken
-        self._post(Kind.TELL, method=method.name, body=args, traceparent=traceparent)
+        self._post(Kind.TELL, method=method.name, body=args, traceparent=traceparent or trace.current.get())
 
     def notify(self, kind: Kind, body: Any) -> None:
         """Send one of the lifecycle kinds without awaiting an answer; a broken connection drops it."""

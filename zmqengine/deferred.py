@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
+from . import trace
 from .errors import Cancelled, UsageError
 from .interface import deferring
 
@@ -58,7 +59,7 @@ class Deferred(Generic[T]):
         if self.done:
             callback(self)
         else:
-            self._callbacks += (callback,)
+            self._callbacks += (trace.carried(callback),)
 
     @property
     def error(self) -> BaseException | None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from . import envelope, wire
+from . import envelope, trace, wire
 from .deferred import Deferred
 from .envelope import Envelope
 from .errors import (
@@ -34,6 +34,7 @@ from .errors import (
 )  # fmt: skip
 from .interface import Method
 from .stream import Outlet
+from .trace import Span, Tracer
 from .transport import Sent
 from .wire import Kind
 
@@ -93,12 +94,13 @@ class Handler:
 class ActiveCall:
     """A call that has no terminal answer yet."""
 
-    __slots__ = ("answer", "call_id", "handler", "identity", "item_bytes", "items", "outlet", "seq")
+    __slots__ = ("answer", "call_id", "handler", "identity", "item_bytes", "items", "outlet", "seq", "span")
 
-    def __init__(self, identity: bytes, call_id: int, handler: Handler) -> None:
+    def __init__(self, identity: bytes, call_id: int, handler: Handler, span: Span | None) -> None:
         self.identity = identity
         self.call_id = call_id
         self.handler = handler
+        self.span = span
         self.answer: Deferred[Any] | None = None
         self.outlet: Outlet[Any] | None = None
         self.seq = 0
@@ -134,6 +136,7 @@ class Dispatcher:
         """touched: called when something is to be flushed, by a loop whose handlers also run outside of its turns."""
         self.port = port
         self._touched = touched
+        self.tracer: Tracer | None = None
         self.refusal: Callable[[], ZmqEngineError | None] = lambda: None
         self.calls = self.malformed = 0
         self.used = False
@@ -220,10 +223,24 @@ class Dispatcher:
             return
         if handler is None:
             self._put(identity, envelope.encode(Kind.REPLY, call_id=message.call_id, body=self._describe()))
-        elif kind is Kind.TELL:
-            self._run_tell(handler, args)
+        elif message.traceparent is None and self.tracer is None:
+            self._run(identity, kind, message, handler, args, None)
         else:
-            self._run(ActiveCall(identity, message.call_id, handler), args, message)
+            self._run_traced(identity, kind, message, handler, args)
+
+    def _run_traced(
+        self, identity: bytes, kind: Kind, message: Envelope, handler: Handler, args: dict[str, Any]
+    ) -> None:
+        """Run a call within the trace that it came with."""
+        traceparent = message.traceparent
+        if traceparent is not None and not trace.is_valid(traceparent):
+            traceparent = None
+        span = None if self.tracer is None else self.tracer.begin(handler.name, traceparent)
+        token = trace.current.set(traceparent if span is None else span.traceparent)
+        try:
+            self._run(identity, kind, message, handler, args, span)
+        finally:
+            trace.current.reset(token)
 
     def _admit(self, key: tuple[bytes, int], kind: Kind, message: Envelope) -> tuple[Handler | None, dict[str, Any]]:
         """The handler and its arguments, or the reason why the call is not begun. None: the built-in describe."""
@@ -253,18 +270,27 @@ class Dispatcher:
             where = f"{self._where} {message.method}"
             raise InvalidArgument(envelope.describe_fault(error, where), field=envelope.fault_field(error)) from None
 
-    def _run_tell(self, handler: Handler, args: dict[str, Any]) -> None:
+    def _run_tell(self, handler: Handler, args: dict[str, Any], span: Span | None) -> None:
+        def done(answer: Deferred[Any]) -> None:
+            if answer.error is not None:
+                log.error("tell %s failed: %s", handler.name, answer.error, exc_info=answer.error)
+            if span is not None:
+                span.end(answer.error)
+
         answer: Deferred[Any] = Deferred()
-        answer.add_done_callback(
-            lambda d: log.error("tell %s failed: %s", handler.method.name, d.error, exc_info=d.error)
-            if d.error is not None else None
-        )  # fmt: skip
+        answer.add_done_callback(done)
         try:
             self._settle(answer, handler.function(**args))
         except Exception as error:
             answer.reject(error)
 
-    def _run(self, call: ActiveCall, args: dict[str, Any], message: Envelope) -> None:
+    def _run(
+        self, identity: bytes, kind: Kind, message: Envelope, handler: Handler, args: dict[str, Any], span: Span | None
+    ) -> None:
+        if kind is Kind.TELL:
+            self._run_tell(handler, args, span)
+            return
+        call = ActiveCall(identity, message.call_id, handler, span)
         deadline = None
         if message.budget_ms is not None:
             deadline = self._clock() + message.budget_ms / 1000
@@ -284,8 +310,7 @@ class Dispatcher:
         try:
             result = handler.function(**args)
         except Exception as error:
-            self._log_unexpected(handler, error)
-            self._error(call.identity, call.call_id, error)
+            self._failed(call, error)
             return
         if isinstance(result, _LATER):
             self._track(call, deadline)
@@ -316,8 +341,7 @@ class Dispatcher:
             if done.error is None:
                 self._reply(call, done.value)
             else:
-                self._log_unexpected(call.handler, done.error)
-                self._error(call.identity, call.call_id, done.error)
+                self._failed(call, done.error)
 
         answer.add_done_callback(answered)
 
@@ -375,18 +399,30 @@ class Dispatcher:
         self._untrack(call)
         if error is None:
             self._put(call.identity, envelope.encode(Kind.END, call_id=call.call_id, seq=call.seq))
+            if call.span is not None:
+                call.span.end(None)
         else:
-            self._log_unexpected(call.handler, error)
-            self._error(call.identity, call.call_id, error)
+            self._failed(call, error)
 
     def _reply(self, call: ActiveCall, value: Any) -> None:
         try:
             frame = envelope.encode_reply(call.call_id, value, call.handler.name)
         except LocalProtocolError as error:
-            log.error("%s: its answer cannot be sent: %s", call.handler.method.name, error)
+            log.error("%s: its answer cannot be sent: %s", call.handler.name, error)
             self._error(call.identity, call.call_id, error)
+            if call.span is not None:
+                call.span.end(error)
             return
         self._put(call.identity, frame)
+        if call.span is not None:
+            call.span.end(None)
+
+    def _failed(self, call: ActiveCall, error: BaseException) -> None:
+        """The terminal answer of a call that was begun is an error."""
+        self._log_unexpected(call.handler, error)
+        self._error(call.identity, call.call_id, error)
+        if call.span is not None:
+            call.span.end(error)
 
     def _error(self, identity: bytes, call_id: int, error: BaseException) -> None:
         self._put(identity, envelope.encode(Kind.ERROR, call_id=call_id, body=to_wire(error)))

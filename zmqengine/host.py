@@ -180,6 +180,7 @@ class Host:
             touched=self.loop.touch,
         )  # fmt: skip
         dispatcher.refusal = self._refusal
+        dispatcher.tracer = service.tracer()
         dispatcher.lifecycle[Kind.HEALTH] = lambda identity, m: self._answer_health(dispatcher, identity, m)
         self.loop.serve(dispatcher)
         if self._stop_reason is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import heapq
 import itertools
 import logging
@@ -20,6 +21,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
+from . import trace
 from .connection import Connection
 from .deferred import Deferred
 from .dispatcher import Dispatcher
@@ -79,12 +81,12 @@ class Loop:
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Run `callback` in this loop's next turn. Only from the loop's own thread."""
-        self._soon.append(callback)
+        self._soon.append(trace.carried(callback))
         self.touch()
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         """Run `callback` after delay_s seconds."""
-        timer = Timer(self.clock() + delay_s, callback)
+        timer = Timer(self.clock() + delay_s, trace.carried(callback))
         heapq.heappush(self._timers, (timer.due, next(self._timer_ids), timer))
         self.touch()
         return timer
@@ -234,7 +236,8 @@ class Loop:
 
     def run_generator(self, generator: Generator[Any], outlet: Outlet[Any]) -> None:
         """Pull items from a generator as credit allows."""
-        self._generators.append((generator, outlet))
+        context = None if trace.current.get() is None else contextvars.copy_context()
+        self._generators.append((generator if context is None else _within(context, generator), outlet))
         outlet.on_cancel(self.touch)
         outlet.on_credit(self.touch)
         self.touch()
@@ -250,7 +253,7 @@ class Loop:
             error = future.exception()
             self.call_threadsafe(lambda: answer.reject(error) if error else answer.resolve(future.result()))
 
-        self._executor.submit(function).add_done_callback(finished)
+        self._executor.submit(trace.carried(function)).add_done_callback(finished)
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], answer: Deferred[Any]) -> None:
         """Run an `async def` handler."""
@@ -267,3 +270,16 @@ class Loop:
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
         os.close(self._waker)
+
+
+def _within(context: contextvars.Context, generator: Generator[Any]) -> Generator[Any]:
+    """The generator, each of its steps run in a context."""
+    try:
+        while True:
+            try:
+                item = context.run(next, generator)
+            except StopIteration:
+                return
+            yield item
+    finally:
+        generator.close()

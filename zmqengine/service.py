@@ -16,6 +16,7 @@ if typing.TYPE_CHECKING:
     from .host import Host
     from .loop import Loop
     from .peer import Peer
+    from .trace import Tracer
 
 
 class Service(Interface):
@@ -43,6 +44,10 @@ class Service(Interface):
     def preload(cls) -> None:
         """Import what takes long to import. It runs while those that the service comes after still start, so it must
         not need them, nor its options. What it raises fails the start."""
+
+    def tracer(self) -> Tracer | None:
+        """What makes spans of the calls that are served; asked once, after setup. None: nothing does."""
+        return None
 
     def setup(self) -> Any:
         """Load what is needed (state LOADING). What it raises fails the start. May be `async def`."""

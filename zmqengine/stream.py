@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from . import trace
 from .errors import Cancelled, UsageError
 from .interface import injected
 
@@ -126,6 +127,8 @@ class Stream(Generic[T]):
     ) -> None:
         """Have each item given to on_item, and at the end None or the error to on_end. An item counts as taken when
         on_item returns."""
+        on_item = trace.carried(on_item)
+        on_end = None if on_end is None else trace.carried(on_end)
         self._on_item, self._on_end = on_item, on_end
         while self._queue and not self.ended:
             self._take(*self._queue.popleft())
