@@ -11,8 +11,8 @@ from . import transport, wire
 from .connection import Connection
 from .deferred import Deferred
 from .errors import DeadlineExceeded, PeerLost, StaleIncarnation, UsageError
-from .interface import Interface, Mark, Method
-from .peer import CALL_DEADLINE_S, Location, bind_arguments
+from .interface import Incoming, Interface, Mark, Method
+from .peer import CALL_DEADLINE_S, Location, bind_arguments, take_feed
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Client:
             try:
                 return self.wait(begun)
             except StaleIncarnation:  # not begun: its successor is asked, once
-                if self._relocate is None:
+                if self._relocate is None or method.inlet is not None:
                     raise
                 self._connection.fail(PeerLost(f"{self._link.peer}: another incarnation serves it now"))
                 return self.wait(self._connection_call(method, deadline_s, args, kwargs))
@@ -166,6 +166,16 @@ class Client:
         return invoke
 
     def _start(
+        self, method: Method, deadline_s: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Deferred[Any] | Stream[Any] | None:
+        if method.inlet is not None:
+            source = take_feed(method, kwargs)
+            begun = self._plain(method, deadline_s, args, kwargs)
+            self._connection.feed(begun, source)  # type: ignore[arg-type]  # no tell takes an Inlet
+            return begun
+        return self._plain(method, deadline_s, args, kwargs)
+
+    def _plain(
         self, method: Method, deadline_s: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Deferred[Any] | Stream[Any] | None:
         if method.kind == "call":
@@ -195,7 +205,7 @@ class _Begin:
         client = self._client
         method = client._method(name)
 
-        if method.kind == "call":
+        if method.kind == "call" and method.inlet is None:
             deadline_s = client._budget(None)
 
             def begin(*args: Any, **kwargs: Any) -> Any:
@@ -243,7 +253,8 @@ def untyped_methods(schema: dict[str, Any]) -> dict[str, Method]:
     return {
         name: Method(
             name, Mark(described["kind"], described["idempotent"], None, False), dict,  # type: ignore[arg-type]
-            tuple(described["args"].get("properties", ())), Any, described["doc"],
+            tuple(described["args"].get("properties", ())), Any, described["doc"], None,
+            Incoming(described["inlet"]["name"], Any) if "inlet" in described else None,
         )
         for name, described in schema["methods"].items()
     }  # fmt: skip

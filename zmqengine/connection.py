@@ -30,6 +30,7 @@ from .errors import (
     ZmqEngineError,
     from_wire,
 )  # fmt: skip
+from .feeder import Feeder
 from .interface import Method
 from .stream import Stream
 from .wire import Kind
@@ -66,7 +67,7 @@ def decoder_for(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 class _Pending:
     """A call in flight."""
 
-    __slots__ = ("answer", "decoder", "method", "next_seq", "stream")
+    __slots__ = ("answer", "decoder", "feeder", "method", "next_seq", "stream")
 
     def __init__(
         self, method: str, decoder: msgspec.msgpack.Decoder[Any], answer: Deferred[Any] | None,
@@ -77,12 +78,19 @@ class _Pending:
         self.answer = answer
         self.stream = stream
         self.next_seq = 0
+        self.feeder: Feeder | None = None
 
     def fail(self, error: BaseException) -> None:
+        self.stop_feeding()
         if self.stream is not None:
             self.stream.finish(error)
         elif self.answer is not None:
             self.answer.reject(error)
+
+    def stop_feeding(self) -> None:
+        """The call has its terminal answer: what the caller sends along is of no use any more."""
+        if self.feeder is not None:
+            self.feeder.close()
 
 
 class NoLink:
@@ -195,6 +203,21 @@ class Connection:
         if self.broken is not None:
             raise self.broken
         self._post(Kind.TELL, method=method.name, body=args, traceparent=traceparent or trace.current.get())
+
+    def feed(self, call: Deferred[Any] | Stream[Any], source: Any) -> None:
+        """Send the items of an iterable (or, on an asyncio loop, of an asynchronous one) along with the call that was
+        begun last."""
+        call_id, pending = next(reversed(self._pending.items()), (0, None))
+        if pending is None or (pending.answer is not call and pending.stream is not call):
+            return  # it failed before it was begun
+
+        def fail(error: BaseException) -> None:
+            found = self._pending.pop(call_id, None)
+            if found is not None:
+                self._post(Kind.CANCEL, call_id=call_id)
+                found.fail(error)
+
+        pending.feeder = Feeder(source, pending.method, call_id, self._put, fail)
 
     def notify(self, kind: Kind, body: Any) -> None:
         """Send one of the lifecycle kinds without awaiting an answer; a broken connection drops it."""
@@ -325,7 +348,9 @@ class Connection:
             self._touched()
 
     def _cancel(self, call_id: int) -> None:
-        if self._pending.pop(call_id, None) is not None:
+        call = self._pending.pop(call_id, None)
+        if call is not None:
+            call.stop_feeding()
             self._post(Kind.CANCEL, call_id=call_id)
             self.flush()  # a blocking client may not turn again for long
 
@@ -355,11 +380,16 @@ class Connection:
         if kind is Kind.ITEM and call.stream is not None:
             self._items(call, call.stream, message)
             return
+        if kind is Kind.CREDIT:
+            if call.feeder is not None and message.credit is not None:
+                call.feeder.grant(*message.credit)
+            return
         del self._pending[message.call_id]
         self._end(call, kind, message)
 
     def _end(self, call: _Pending, kind: Kind, message: Envelope) -> None:
         """A terminal answer has come."""
+        call.stop_feeding()
         if call.answer is not None and kind in (Kind.REPLY, Kind.WELCOME):
             try:
                 value = call.decoder.decode(message.body)
@@ -394,9 +424,4 @@ class Connection:
             stream.finish(error)
             return
         call.next_seq += len(items)
-        stream.deliver(items, _size_of_items(message.body, len(items)))
-
-
-def _size_of_items(body: msgspec.Raw, count: int) -> int:
-    """What the items cost of their stream's credit: their bytes, without the array's header."""
-    return len(body) - (1 if count < 16 else 3 if count < 65536 else 5)
+        stream.deliver(items, envelope.size_of_items(message.body, len(items)))

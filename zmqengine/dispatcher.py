@@ -33,7 +33,7 @@ from .errors import (
     to_wire,
 )  # fmt: skip
 from .interface import Method
-from .stream import Outlet
+from .stream import Inlet, Outlet
 from .trace import Span, Tracer
 from .transport import Sent
 from .wire import Kind
@@ -71,7 +71,19 @@ class Runner(Protocol):
 class Handler:
     """A method with the function that serves it."""
 
-    __slots__ = ("decoder", "function", "injects", "kind", "limit", "method", "name", "names", "running", "thread")
+    __slots__ = (
+        "decoder",
+        "function",
+        "injects",
+        "inlet",
+        "kind",
+        "limit",
+        "method",
+        "name",
+        "names",
+        "running",
+        "thread",
+    )
 
     def __init__(self, method: Method, function: Callable[..., Any]) -> None:
         self.method = method
@@ -79,7 +91,9 @@ class Handler:
         self.function = function
         self.decoder = msgspec.msgpack.Decoder(method.args)
         parameters = inspect.signature(function).parameters
-        self.injects = next((name for name in parameters if name not in method.arg_names), None)
+        self.inlet = method.inlet
+        own = {*method.arg_names, *([method.inlet.name] if method.inlet is not None else [])}
+        self.injects = next((name for name in parameters if name not in own), None)
         # What each call asks for, without the way through method and mark.
         self.kind, self.names = method.kind, method.arg_names
         self.limit, self.thread = method.mark.concurrency, method.mark.thread
@@ -94,7 +108,10 @@ class Handler:
 class ActiveCall:
     """A call that has no terminal answer yet."""
 
-    __slots__ = ("answer", "call_id", "handler", "identity", "item_bytes", "items", "outlet", "seq", "span")
+    __slots__ = (
+        "answer", "call_id", "handler", "identity", "inlet", "inlet_left", "inlet_seq", "item_bytes", "items", "outlet",
+        "seq", "span",
+    )  # fmt: skip
 
     def __init__(self, identity: bytes, call_id: int, handler: Handler, span: Span | None) -> None:
         self.identity = identity
@@ -103,6 +120,9 @@ class ActiveCall:
         self.span = span
         self.answer: Deferred[Any] | None = None
         self.outlet: Outlet[Any] | None = None
+        self.inlet: Inlet[Any] | None = None
+        self.inlet_seq = self.inlet_left = 0
+        """Number of the next item that the caller sends; how many it may send."""
         self.seq = 0
         """Number of the next item."""
         self.items: list[msgspec.Raw] = []
@@ -205,6 +225,10 @@ class Dispatcher:
                 if items < 0 or size < 0:
                     raise RemoteProtocolError("CREDIT must not be negative")
                 call.outlet.grant(items, size)
+        elif kind is Kind.ITEM or kind is Kind.END:
+            call = self._active.get((identity, message.call_id))
+            if call is not None:  # else it has its answer, and the caller will stop when it gets it
+                self._take_in(call, kind, message)
         elif kind in self.lifecycle:
             self.lifecycle[kind](identity, message)
         else:
@@ -291,6 +315,8 @@ class Dispatcher:
             self._run_tell(handler, args, span)
             return
         call = ActiveCall(identity, message.call_id, handler, span)
+        if handler.inlet is not None:
+            args[handler.inlet.name] = call.inlet = self._open_inlet(call)
         deadline = None
         if message.budget_ms is not None:
             deadline = self._clock() + message.budget_ms / 1000
@@ -344,6 +370,41 @@ class Dispatcher:
                 self._failed(call, done.error)
 
         answer.add_done_callback(answered)
+
+    def _open_inlet(self, call: ActiveCall) -> Inlet[Any]:
+        window = (wire.STREAM_ITEMS, wire.STREAM_BYTES)
+
+        def grant(items: int, size: int) -> None:
+            call.inlet_left += items
+            self._put(call.identity, envelope.encode(Kind.CREDIT, call_id=call.call_id, credit=(items, size)))
+
+        grant(*window)
+        return Inlet(window, grant, lambda error: None, None)
+
+    def _take_in(self, call: ActiveCall, kind: Kind, message: Envelope) -> None:
+        """Items of the stream that a caller sends along, or its end."""
+        inlet, incoming = call.inlet, call.handler.inlet
+        if inlet is None or incoming is None:
+            raise RemoteProtocolError(f"{self._where} {call.handler.name}: its caller sends nothing along")
+        if kind is Kind.END:
+            inlet.finish(None)
+            return
+        where = f"{self._where} {call.handler.name}.{incoming.name}"
+        try:
+            if message.seq != call.inlet_seq:
+                raise InvalidArgument(f"{where}: item {message.seq} came where {call.inlet_seq} was due")
+            items = incoming.decoder.decode(message.body)
+            call.inlet_seq += len(items)
+            call.inlet_left -= len(items)
+            if not items or call.inlet_left < 0:
+                raise InvalidArgument(f"{where}: {len(items)} items came, beyond the credit", field=incoming.name)
+        except (msgspec.DecodeError, RecursionError) as error:
+            field = f"{incoming.name}{envelope.fault_field(error) or ''}"
+            call.abandon(InvalidArgument(envelope.describe_fault(error, where), field=field))
+        except InvalidArgument as error:
+            call.abandon(error)
+        else:
+            inlet.deliver(items, envelope.size_of_items(message.body, len(items)))
 
     def _run_stream(
         self, call: ActiveCall, args: dict[str, Any], deadline: float | None, credit: tuple[int, int]
@@ -442,6 +503,8 @@ class Dispatcher:
     def _untrack(self, call: ActiveCall) -> None:
         if self._active.pop((call.identity, call.call_id), None) is not None:
             call.handler.running -= 1
+        if call.inlet is not None:
+            call.inlet.finish(Cancelled("the call has its answer"))
 
     def _put(self, identity: bytes, frame: bytes) -> None:
         queue = self._outbox.get(identity)

@@ -194,3 +194,8 @@ def fault_field(error: Exception) -> str | None:
     """The path of the field that msgspec refused, as ``request.sampling.top_p``; None where it names none."""
     _, separator, path = str(error).rpartition(" - at `$")
     return path.rstrip("`").lstrip(".") or None if separator else None
+
+
+def size_of_items(body: msgspec.Raw, count: int) -> int:
+    """What the items cost of their stream's credit: their bytes, without the array's header."""
+    return len(body) - (1 if count < 16 else 3 if count < 65536 else 5)

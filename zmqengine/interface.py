@@ -28,6 +28,7 @@ _MARK = "__zmqengine_method__"
 _STREAMS = (collections.abc.Iterator, collections.abc.AsyncIterator, collections.abc.Iterable)
 _DEFERRED_ORIGINS: set[Any] = set()
 _INJECTED: set[Any] = set()
+_INCOMING: set[Any] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,18 @@ class Mark:
     idempotent: bool
     concurrency: int | None
     thread: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """The stream that a caller sends along with its call."""
+
+    name: str
+    """Of the parameter; it is given by name."""
+    item: Any
+    """Type of its items."""
+    decoder: Any = field(default=None, compare=False, repr=False)
+    """msgspec's decoder of a message of items; None: of whatever comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,8 @@ class Method:
     doc: str
     decoder: Any = field(default=None, compare=False, repr=False)
     """msgspec's decoder of an answer, or of a message of items; None: of whatever comes."""
+    inlet: Incoming | None = None
+    """The stream that the caller sends along, if it has one."""
 
     @property
     def kind(self) -> MethodKind:
@@ -63,6 +78,12 @@ class Method:
 def injected(cls: type) -> type:
     """Class decorator: a handler parameter annotated with `cls` is given by the loop, and is no argument."""
     _INJECTED.add(cls)
+    return cls
+
+
+def incoming(cls: type) -> type:
+    """Class decorator: a handler parameter annotated with ``cls[T]`` is a stream of T that the caller sends along."""
+    _INCOMING.add(cls)
     return cls
 
 
@@ -164,6 +185,7 @@ def read_method(where: str, name: str, function: Any) -> Method:
     mark: Mark = getattr(function, _MARK)
     hints = typing.get_type_hints(function, include_extras=True)
     fields: list[Any] = []
+    inlet: Incoming | None = None
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise UsageError(f"{where}: parameter {parameter.name!r} cannot be passed by name")
@@ -171,6 +193,14 @@ def read_method(where: str, name: str, function: Any) -> Method:
             raise UsageError(f"{where}: parameter {parameter.name!r} has no type annotation")
         hint = hints[parameter.name]
         if (typing.get_origin(hint) or hint) in _INJECTED:
+            continue
+        if (typing.get_origin(hint) or hint) in _INCOMING:
+            if inlet is not None or mark.kind == "tell" or mark.thread or not typing.get_args(hint):
+                raise UsageError(
+                    f"{where}: a call or a stream on the loop takes one Inlet, as {parameter.name}: Inlet[T]"
+                )
+            item = typing.get_args(hint)[0]
+            inlet = Incoming(parameter.name, item, msgspec.msgpack.Decoder(types.GenericAlias(list, (item,))))
             continue
         if parameter.default is parameter.empty:
             fields.append((parameter.name, hint))
@@ -187,7 +217,7 @@ def read_method(where: str, name: str, function: Any) -> Method:
     except (TypeError, NameError) as error:
         raise UsageError(f"{where}: {error}") from None
     doc = inspect.cleandoc(function.__doc__ or "")
-    return Method(name, mark, args, tuple(f[0] for f in fields), returns, doc, decoder)
+    return Method(name, mark, args, tuple(f[0] for f in fields), returns, doc, decoder, inlet)
 
 
 def _answer_type(where: str, kind: MethodKind, hint: Any) -> Any:
@@ -218,8 +248,11 @@ def _check_override(cls: type, declared: Method, own: Method) -> None:
 
 
 def _describe(method: Method) -> dict[str, Any]:
-    (args, returns), definitions = msgspec.json.schema_components([method.args, method.returns], ref_template="{name}")
+    kinds = [method.args, method.returns, *([method.inlet.item] if method.inlet is not None else [])]
+    (args, returns, *sent), definitions = msgspec.json.schema_components(kinds, ref_template="{name}")
+    described = {"inlet": {"name": method.inlet.name, "items": sent[0]}} if method.inlet is not None else {}
     return {
+        **described,
         "kind": method.kind,
         "idempotent": method.mark.idempotent,
         "args": args if "$ref" not in args else definitions[args["$ref"]],

@@ -13,6 +13,7 @@ from .errors import PeerLost, UsageError, ZmqEngineError
 from .interface import Method
 from .loop import Loop
 from .message import Message
+from .stream import Stream
 
 if TYPE_CHECKING:
     from .retry import Policy
@@ -31,6 +32,14 @@ class Location(Message):
     endpoint: str
     protocol: str = ""
     schema: str = ""
+
+
+def take_feed(method: Method, kwargs: dict[str, Any]) -> Any:
+    """The iterable that goes along with a call, taken out of its arguments. Raises UsageError where it is missing."""
+    assert method.inlet is not None
+    if method.inlet.name not in kwargs:
+        raise UsageError(f"{method.name}: {method.inlet.name}=ITERABLE is missing: its items go along with the call")
+    return kwargs.pop(method.inlet.name)
 
 
 def bind_arguments(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -171,6 +180,9 @@ class Peer:
         kind, route, policy = method.kind, self._route, self._retry
         deadline_s = CALL_DEADLINE_S if self._deadline_s is None else self._deadline_s
 
+        if method.inlet is not None:
+            return self._feeding(method, deadline_s)
+
         def invoke(*args: Any, **kwargs: Any) -> Any:
             message = bind_arguments(method, args, kwargs)
             if policy is not None and kind == "call":
@@ -183,6 +195,22 @@ class Peer:
             return connection.tell(method, message)
 
         self.__dict__[name] = invoke  # found at once the next time
+        return invoke
+
+    def _feeding(self, method: Method, deadline_s: float) -> Callable[..., Any]:
+        """Calls of a method that its caller sends items along with. They are not made again: the items are gone."""
+
+        def invoke(*args: Any, **kwargs: Any) -> Any:
+            source = take_feed(method, kwargs)
+            message, connection = bind_arguments(method, args, kwargs), self._route.connection()
+            begun: Deferred[Any] | Stream[Any]
+            if method.kind == "call":
+                begun = connection.call(method, message, deadline_s)
+            else:
+                begun = connection.open(method, message, self._deadline_s, self._window, None)
+            connection.feed(begun, source)
+            return begun
+
         return invoke
 
 

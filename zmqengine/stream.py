@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import trace
 from .errors import Cancelled, UsageError
-from .interface import injected
+from .interface import incoming, injected
 
 if TYPE_CHECKING:
     import asyncio
@@ -218,3 +218,12 @@ class Stream(Generic[T]):
                     yield item
         finally:
             self.cancel("the reader left")
+
+
+@incoming
+class Inlet(Stream[T]):
+    """What a caller sends along with its call, item by item: a handler's parameter ``chunks: Inlet[bytes]``.
+
+    It is read like any stream of a loop: ``async for chunk in chunks``, or `subscribe` and a `Deferred` answer. Its
+    items are validated, and come as this end takes them. When the call has its answer, it ends with Cancelled.
+    """
