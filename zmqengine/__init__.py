@@ -4,18 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 from .client import Client, connect
 from .deferred import Deferred
-from .errors import ZmqEngineError
-from .interface import Interface, call, stream, tell
+from .interface import Interface, call, event, stream, tell
 from .message import Config, Message
 from .service import Service
-from .stream import Outlet, Stream
+from .stream import Inlet, Outlet
 
 if TYPE_CHECKING:
     from .async_client import aconnect
 
 __all__ = [
-    "Client", "Config", "Deferred", "Interface", "Message", "Outlet", "Service", "Stream", "ZmqEngineError", "aconnect",
-    "call", "connect", "stream", "tell",
+    "Client", "Config", "Deferred", "Inlet", "Interface", "Message", "Outlet", "Service", "aconnect", "call", "connect",
+    "event", "stream", "tell",
 ]  # fmt: skip
 
 

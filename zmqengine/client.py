@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from . import transport, wire
 from .connection import Connection
 from .deferred import Deferred
 from .errors import DeadlineExceeded, PeerLost, StaleIncarnation, UsageError
+from .events import Event
 from .interface import Incoming, Interface, Mark, Method
 from .peer import CALL_DEADLINE_S, Location, bind_arguments, take_feed
 from .stream import Stream
@@ -253,7 +256,8 @@ def untyped_methods(schema: dict[str, Any]) -> dict[str, Method]:
     return {
         name: Method(
             name, Mark(described["kind"], described["idempotent"], None, False), dict,  # type: ignore[arg-type]
-            tuple(described["args"].get("properties", ())), Any, described["doc"], None,
+            tuple(described["args"].get("properties", ())), Any, described["doc"],
+            msgspec.msgpack.Decoder(list[Event[Any]]) if described["kind"] == "event" else None,
             Incoming(described["inlet"]["name"], Any) if "inlet" in described else None,
         )
         for name, described in schema["methods"].items()

@@ -18,7 +18,8 @@ from .control import ControlThread
 from .deferred import Deferred
 from .dispatcher import Dispatcher, Handler
 from .envelope import Envelope, describe_fault
-from .errors import ConfigError, Unavailable, ZmqEngineError
+from .errors import ConfigError, Unavailable, UsageError, ZmqEngineError
+from .events import Topic
 from .health import Progress
 from .interface import Interface
 from .lifecycle import State
@@ -63,6 +64,7 @@ class Host:
         self._drain_timer: Any = None
         self._service: Service | None = None
         self._peers: Peers | None = None
+        self._topics: dict[str, Topic[Any]] = {}
         self._on_ready: Callable[[], object] = lambda: None
         self.loop: Loop
         self.control: ControlThread
@@ -174,7 +176,11 @@ class Host:
 
     def _serve(self, service: Service, port: transport.Port) -> None:
         cls = type(service)
-        handlers = {name: Handler(method, getattr(service, name)) for name, method in cls.methods.items()}
+        self._topics = {n: Topic(getattr(service, n)) for n, method in cls.methods.items() if method.kind == "event"}
+        handlers = {
+            name: Handler(method, self._topics[name].subscribe if name in self._topics else getattr(service, name))
+            for name, method in cls.methods.items()
+        }
         dispatcher = Dispatcher(
             port, self.loop, handlers, where=cls.protocol, incarnation=self.info.incarnation, describe=cls.schema,
             touched=self.loop.touch,
@@ -278,6 +284,14 @@ class Host:
         """Say what is offered beside the protocol."""
         self.vitals.announced = {**self.vitals.announced, **what}
         self.control.announce()
+
+    def publish(self, name: str, value: Any) -> None:
+        """Tell a change of an event's state."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            topic.publish(value)
+        elif self._service is None or name not in type(self._service).methods:
+            raise UsageError(f"publish({name!r}): it has no event of that name")
 
     def peer(self, name: str, interface: type[Interface]) -> Peer:
         """A peer, by name; all peers of one name share a connection."""

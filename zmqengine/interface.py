@@ -21,7 +21,7 @@ import msgspec
 
 from .errors import UsageError
 
-MethodKind = Literal["call", "stream", "tell"]
+MethodKind = Literal["call", "stream", "tell", "event"]
 _F = TypeVar("_F", bound=Callable[..., Any])
 _PROTOCOL = re.compile(r"[a-z][a-z0-9_-]*/[0-9]+")
 _MARK = "__zmqengine_method__"
@@ -127,6 +127,11 @@ def stream(function: _F | None = None, *, concurrency: int | None = None) -> Any
     return _mark(function, Mark("stream", False, concurrency, False))
 
 
+def event(function: _F) -> _F:
+    """Mark a method that gives a state whose changes are published: see `zmqengine.events`."""
+    return typing.cast("_F", _mark(function, Mark("event", True, None, False)))
+
+
 def _mark(function: Any, mark: Mark) -> Any:
     def apply(f: Any) -> Any:
         setattr(f, _MARK, mark)
@@ -206,13 +211,15 @@ def read_method(where: str, name: str, function: Any) -> Method:
             fields.append((parameter.name, hint))
         else:
             fields.append((parameter.name, hint, parameter.default))
+    if mark.kind == "event" and fields:
+        raise UsageError(f"{where}: an event takes no arguments: all its listeners are told the same")
     if "return" not in hints:
         raise UsageError(f"{where}: its return type is not annotated")
     try:
         args = msgspec.defstruct(f"{name}_args", fields, kw_only=True, frozen=True)
         returns = _answer_type(where, mark.kind, hints["return"])
         msgspec.msgpack.Decoder(args)
-        item_or_answer: Any = types.GenericAlias(list, (returns,)) if mark.kind == "stream" else returns
+        item_or_answer: Any = types.GenericAlias(list, (returns,)) if mark.kind in ("stream", "event") else returns
         decoder: Any = msgspec.msgpack.Decoder(item_or_answer)
     except (TypeError, NameError) as error:
         raise UsageError(f"{where}: {error}") from None
@@ -232,6 +239,12 @@ def _answer_type(where: str, kind: MethodKind, hint: Any) -> Any:
         if origin not in _STREAMS and origin not in (collections.abc.Generator, collections.abc.AsyncGenerator):
             raise UsageError(f"{where}: a stream returns Iterator[T] or AsyncIterator[T]")
         return typing.get_args(hint)[0]
+    if kind == "event":
+        if hint in (None, types.NoneType):
+            raise UsageError(f"{where}: an event returns the state that its listeners begin with")
+        from .events import Event
+
+        return Event[hint]
     if origin in _DEFERRED_ORIGINS:
         return typing.get_args(hint)[0]
     return hint

@@ -190,7 +190,7 @@ class Peer:
             connection = route.connection()
             if kind == "call":
                 return connection.call(method, message, deadline_s)
-            if kind == "stream":
+            if kind != "tell":
                 return connection.open(method, message, self._deadline_s, self._window, None)
             return connection.tell(method, message)
 

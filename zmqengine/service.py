@@ -83,6 +83,10 @@ class Service(Interface):
         """The loop that it runs on."""
         return self._host.loop
 
+    def publish(self, event: str, value: Any) -> None:
+        """Tell the listeners of an event method that its state has changed. During setup nobody listens yet."""
+        self._host.publish(event, value)
+
     def peer(self, name: str, interface: type[Interface]) -> Peer:
         """Another service of the run, resolved when it is first called, and followed to its new incarnations."""
         return self._host.peer(name, interface)

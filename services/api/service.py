@@ -30,9 +30,10 @@ from services.protocols.processor import (
     TextPrompt,
     TokenPrompt,
 )
-from zmqengine import Config, Deferred, Service, Stream
+from zmqengine import Config, Deferred, Service
 from zmqengine.errors import ConfigError, DeadlineExceeded, RemoteError, ZmqEngineError
 from zmqengine.peer import Peer
+from zmqengine.stream import Stream
 from zmqengine.version import VERSION
 
 from . import limits

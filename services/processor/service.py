@@ -34,7 +34,8 @@ from services.protocols.processor import (
     TokenPrompt,
 )
 from services.protocols.scheduler import Placement, PlaceRequest, SchedulerInterface
-from zmqengine import Config, Deferred, Outlet, Service, Stream, errors
+from zmqengine import Config, Deferred, Outlet, Service, errors
+from zmqengine.stream import Stream
 
 from .engine_info import Answer, EngineInfoCache
 from .generation import Generation

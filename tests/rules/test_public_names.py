@@ -3,8 +3,8 @@
 import zmqengine
 
 NAMES = {
-    "Client", "Config", "Deferred", "Interface", "Message", "Outlet", "Service", "Stream", "ZmqEngineError", "aconnect",
-    "call", "connect", "stream", "tell",
+    "Client", "Config", "Deferred", "Inlet", "Interface", "Message", "Outlet", "Service", "aconnect", "call", "connect",
+    "event", "stream", "tell",
 }  # fmt: skip
 
 

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from zmqengine import Client, Interface, Message, call, connect, stream, wire
+from zmqengine import Client, Inlet, Interface, Message, call, connect, stream, wire
 from zmqengine.asyncio_loop import AsyncioLoop
 from zmqengine.errors import Cancelled, DeadlineExceeded, HandlerFailed, InvalidArgument, UsageError
 from zmqengine.peers import Peers
-from zmqengine.stream import Inlet
 
 from .by_hand_process import ByHand
 
@@ -20,8 +19,7 @@ SERVICE = """
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from zmqengine import Deferred, Message, Service, call, stream
-from zmqengine.stream import Inlet
+from zmqengine import Deferred, Inlet, Message, Service, call, stream
 
 class Part(Message):
     number: int

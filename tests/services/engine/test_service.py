@@ -8,8 +8,9 @@ import time
 import pytest
 
 from services.protocols.engine import GenerateTokens, TokenChunk
-from zmqengine import Client, Stream
+from zmqengine import Client
 from zmqengine.errors import Cancelled, DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
+from zmqengine.stream import Stream
 
 from .fake_worker import POISON, UNSAMPLABLE, undisturbed
 from .processes import Collected, Processes, collect, eventually
