@@ -1,9 +1,9 @@
 """Events: what a service publishes to whoever listens, numbered, from a snapshot on.
 
 An event method gives the state of now, ``@event def price(self) -> Price``, and ``self.publish("price", value)`` tells
-a change. To a listener it is a stream of `Event`: first a snapshot, then each change with the next number. A listener
-who does not read misses changes, never silently: when it reads again it is given a snapshot, whose number tells how much
-it missed. Nothing is queued for it, and nobody else waits.
+a change. To a listener it is a stream of `Event`: first a snapshot, then each change with the next number. One who does
+not read misses changes, never silently: when it reads again it is given a snapshot, whose number tells how much it
+missed. Nothing is queued for it, and nobody else waits.
 """
 
 from __future__ import annotations
