@@ -1,18 +1,20 @@
-"""The table `llm`: which services an engine consists of, and in which order they start, computed from its options.
+"""The table `llm`: an engine's services (`launch_order`) with the options of each.
 
-Order: the scheduler; the common engine and its processor; the worker; the api. A row's process is spawned and imports
-at once; what it comes after decides when it may load. The engine is READY without its worker (it waits for it), so
-nothing but the api has to wait for the weights.
+A row's process is spawned and imports at once; what it comes after decides when it may load.
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from zmqengine import Config
+from zmqengine.errors import ConfigError
 from zmqengine.table import Ready, Row, Table
+
+from .launch_order import Layout, Place, launch_order
 
 
 class LlmOptions(Config):
@@ -24,29 +26,31 @@ class LlmOptions(Config):
     """What the weights are computed in; float32 is exact."""
     num_kv_blocks: Annotated[int, Meta(ge=1)] | None = None
     """Blocks of KV cache; absent: the worker measures how many there is room for."""
+    prefix_cache: bool = False
+    """Keep the KV of prompts for later ones that begin alike."""
     served_name: str | None = None
     """Name that clients ask for; absent: the registered name, or that of the file or folder."""
 
 
 def llm(options: LlmOptions) -> Table:
-    """The engine's launch table."""
-    worker = _given(model=options.model, dtype=options.dtype, num_kv_blocks=options.num_kv_blocks)
-    processor = _given(model=options.model, served_name=options.served_name)
-    rows = [
-        _row("scheduler", []),
-        _row("engine", ["scheduler"]),
-        _row("processor", ["engine"], processor),
-        # Weights of any size load within progress_timeout of each other; in all, an hour.
-        _row("worker", ["engine"], worker, Ready(timeout=3600.0, progress_timeout=120.0)),
-        _row("api", ["processor", "worker"]),
-    ]
-    return Table.of("llm", rows)
+    """The engine's launch table. Raises ConfigError for what needs a service that there is not."""
+    layout = Layout(profile=options.num_kv_blocks is None, mixed=True, prefix_cache=options.prefix_cache)
+    given: dict[str, dict[str, Any]] = {
+        "worker": _given(model=options.model, dtype=options.dtype, num_kv_blocks=options.num_kv_blocks),
+        "processor": _given(model=options.model, served_name=options.served_name),
+    }
+    return Table.of("llm", [_row(place, given.get(place.service, {})) for place in launch_order(layout)])
 
 
-def _row(name: str, after: list[str], options: dict[str, Any] | None = None, ready: Ready | None = None) -> Row:
+def _row(place: Place, options: dict[str, Any]) -> Row:
+    name = place.service
+    if find_spec(f"services.{name}") is None:
+        raise ConfigError(f"table llm: the options ask for the service {name!r}, which this version does not have")
+    # Weights of any size load within progress_timeout of each other; in all, an hour.
+    ready = Ready(timeout=3600.0, progress_timeout=120.0) if name == "worker" else Ready()
     return Row(
-        name=name, impl=f"services.{name}.service:{name.capitalize()}", protocol=f"{name}/1", after=after,
-        ready=ready or Ready(), options=options or {},
+        name=name, impl=f"services.{name}.service:{name.capitalize()}", protocol=f"{name}/1", after=list(place.after),
+        replicas=place.replicas, ready=ready, options=options,
     )  # fmt: skip
 
 

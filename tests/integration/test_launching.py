@@ -112,7 +112,13 @@ def test_a_crash_is_restarted_and_the_others_are_not(runs: Runs) -> None:
 
 def test_a_service_that_crashes_again_and_again_is_quarantined_with_its_last_error(runs: Runs) -> None:
     restart = {"intensity": 1, "period": 60, "backoff": [0.01, 0.01]}
-    runs.run("up", runs.table({"name": "a", "impl": "Faulty", "restart": restart}, ECHO | {"name": "b"}), "--detach")
+    runs.run(
+        "up",
+        runs.table(
+            {"name": "a", "impl": "Faulty", "restart": restart, "options": {"when": "never"}}, ECHO | {"name": "b"}
+        ),
+        "--detach",
+    )
 
     def crash() -> bool:
         runs.run("call", "a", "fail", "how=exit7", ok=False)
