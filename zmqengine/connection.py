@@ -399,8 +399,11 @@ class Connection:
             else:
                 call.answer.resolve(value)
         elif kind is Kind.ERROR:
-            body = envelope.decode_body(_error_decoder, message.body, f"{self.link.peer} {call.method}")
-            failure = from_wire(body, f"{self.link.peer} {call.method}")
+            where = f"{self.link.peer} {call.method}"
+            try:
+                failure = from_wire(envelope.decode_body(_error_decoder, message.body, where), where)
+            except RemoteProtocolError as malformed:  # an error it is all the same, and the call's only answer
+                failure = malformed
             self.superseded = self.superseded or isinstance(failure, StaleIncarnation)
             call.fail(failure)
         elif kind is Kind.REDIRECT:

@@ -40,6 +40,8 @@ from .wire import Kind
 
 log = logging.getLogger(__name__)
 
+LOG_TELLS_S = 1.0
+"""Between two lines about tells that were refused."""
 OVERLOADED_RETRY_S = 0.1
 """What a refused caller is told when nothing better is known."""
 
@@ -158,7 +160,8 @@ class Dispatcher:
         self._touched = touched
         self.tracer: Tracer | None = None
         self.refusal: Callable[[], ZmqEngineError | None] = lambda: None
-        self.calls = self.malformed = 0
+        self.calls = self.malformed = self.refused_tells = 0
+        self._log_tells_at = float("-inf")
         self.used = False
         """The port was used; whoever waits on its descriptor clears it, and looks whether that took the edge."""
         self.lifecycle: dict[Kind, Callable[[bytes, Envelope], object]] = {}
@@ -243,7 +246,7 @@ class Dispatcher:
             if kind is Kind.CALL:
                 self._error(identity, message.call_id, error)
             else:
-                log.warning("%s: a tell was refused: %s", message.method, error)
+                self._tell_refused(message.method, error)
             return
         if handler is None:
             self._put(identity, envelope.encode(Kind.REPLY, call_id=message.call_id, body=self._describe()))
@@ -276,7 +279,9 @@ class Dispatcher:
         if handler is None:
             raise NotFound(f"{self._where} has no method {message.method[:80]!r}; it has {', '.join(self._handlers)}")
         if (handler.kind == "tell") != (kind is Kind.TELL):
-            raise InvalidArgument(f"{self._where} {message.method} is a {handler.kind}, not a {kind.name.lower()}")
+            raise InvalidArgument(
+                f"{self._where} {message.method} is of kind {handler.kind}, and was sent a {kind.name.lower()}"
+            )
         if key in self._active:
             raise InvalidArgument(f"call id {key[1]} is in flight already")
         refusal = self.refusal()
@@ -293,6 +298,14 @@ class Dispatcher:
         except (msgspec.DecodeError, RecursionError) as error:
             where = f"{self._where} {message.method}"
             raise InvalidArgument(envelope.describe_fault(error, where), field=envelope.fault_field(error)) from None
+
+    def _tell_refused(self, method: str, error: ZmqEngineError) -> None:
+        """Nobody is there to be told: it is counted, and logged once a second at most, for a peer may send many."""
+        self.refused_tells += 1
+        now = self._clock()
+        if now >= self._log_tells_at:
+            self._log_tells_at = now + LOG_TELLS_S
+            log.warning("%.80s: a tell was refused (%d so far): %s", method, self.refused_tells, error)
 
     def _run_tell(self, handler: Handler, args: dict[str, Any], span: Span | None) -> None:
         def done(answer: Deferred[Any]) -> None:

@@ -34,5 +34,11 @@ class EngineInfoCache:
     def _arrived(self, info: EngineInfo | None, error: BaseException | None) -> None:
         self._known = info
         waiting, self._waiting = self._waiting, []
+        failures: list[Exception] = []
         for answer in waiting:
-            answer(info, error)
+            try:
+                answer(info, error)
+            except Exception as failure:  # one request's: the others wait for theirs
+                failures.append(failure)
+        if failures:
+            raise ExceptionGroup("the engine's info was not taken", failures)

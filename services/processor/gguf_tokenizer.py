@@ -96,7 +96,7 @@ def _special_ids(file: GgufFile, vocab_size: int) -> SpecialIds:
     for name in ("bos", "eos", "unknown", "padding"):
         key = f"tokenizer.ggml.{name}_token_id"
         token_id = file.metadata(key, None)
-        if token_id is not None and not 0 <= token_id < vocab_size:
-            raise TokenizerError(f"{file.path}: {key} is {token_id}, but there are {vocab_size} tokens")
+        if token_id is not None and not (isinstance(token_id, int) and 0 <= token_id < vocab_size):
+            raise TokenizerError(f"{file.path}: {key} is {token_id!r}, but there are {vocab_size} tokens")
         found[name] = token_id
     return SpecialIds(**found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from services.protocols.processor import ChatPrompt, TextPrompt, TokenPrompt
 
@@ -30,7 +31,9 @@ def characters_in(prompt: Prompt) -> int:
         return len(prompt.text)
     if isinstance(prompt, TokenPrompt):
         return 0
-    return sum(len(message.content or "") for message in prompt.messages)
+    texts = [message.content or "" for message in prompt.messages]
+    calls = [message.tool_calls for message in prompt.messages if message.tool_calls]
+    return _characters(texts, calls, prompt.tools, prompt.template_kwargs)
 
 
 def read_prompt(model: TextModel, prompt: Prompt, limits: Limits, *, add_special_tokens: bool = True) -> ReadPrompt:
@@ -60,6 +63,21 @@ def echo_of(tokenizer: Tokenizer, prompt: ReadPrompt, *, skip_special: bool) -> 
     if prompt.given is not None:
         return prompt.given
     return tokenizer.detokenizer().feed(tokenizer.join(prompt.token_ids, skip_special=skip_special))
+
+
+def _characters(*values: Any) -> int:
+    """Characters of all texts in values as JSON has them."""
+    found, left = 0, list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            found += len(value)
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, dict):
+            left.extend(value)
+            left.extend(value.values())
+    return found
 
 
 def _text_of(model: TextModel, prompt: ChatPrompt | TextPrompt) -> str:

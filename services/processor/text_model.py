@@ -92,16 +92,30 @@ def _hf_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
         return {_DEFAULT: _read_text(path)}
     found = config.get("chat_template")
     if found is None:
-        path = folder / "chat_template.json"
-        found = json.loads(_read_text(path)).get("chat_template") if path.is_file() else None
+        found = _json_template(folder / "chat_template.json")
     if found is None:
         return {}
     if isinstance(found, str):
         return {_DEFAULT: found}
     try:
-        return {entry["name"]: entry["template"] for entry in found}
-    except (TypeError, KeyError) as error:
-        raise TokenizerError(f"{folder}: chat_template is neither text nor a list of named templates") from error
+        named = {entry["name"]: entry["template"] for entry in found}
+    except (TypeError, KeyError):
+        named = {}
+    if not named or not all(isinstance(text, str) for text in (*named, *named.values())):
+        raise TokenizerError(f"{folder}: chat_template is neither text nor a list of named templates")
+    return named
+
+
+def _json_template(path: Path) -> Any:
+    """What a processor's chat_template.json has; None if there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(_read_text(path))["chat_template"]
+    except (ValueError, TypeError, KeyError) as error:
+        if isinstance(error, TemplateError):
+            raise
+        raise TemplateError(f"{path}: is not a JSON object with a chat_template: {error}") from error
 
 
 def _read_text(path: Path) -> str:

@@ -19,7 +19,7 @@ UNTOLD = 258
 
 def byte_tokenizer(*, add_bos: bool = False) -> Tokenizer:
     """A tokenizer whose token ids are the text's bytes; `<end>` and `<tool>` are tokens of their own."""
-    vocabulary = {character: byte for character, byte in BYTE_OF.items()}
+    vocabulary = dict(BYTE_OF)
     encoder = tokenizers.Tokenizer(models.BPE(vocabulary, []))
     encoder.pre_tokenizer = pre_tokenizer("gpt-2").build()
     encoder.add_tokens(["<end>", "<tool>"])
