@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import psutil
@@ -247,7 +248,7 @@ class Broker(BrokerInterface):
         hello = None if entry is None else entry.hello
         alive = unit.alive
         pid = None if entry is None or not alive else entry.pid
-        times: dict[str, float | None] = {}
+        times: dict[str, Any] = {}
         if entry is not None:
             names = ("hello_at", "imported_at", "setup_at", "ready_at")
             times = {key: getattr(entry, key) for key in names}
@@ -259,8 +260,16 @@ class Broker(BrokerInterface):
             endpoint=hello.data if hello and alive else None, control=hello.control if hello and alive else None,
             restarts=unit.restarts, uptime_s=time.monotonic() - ready_at if ready_at is not None and alive else None,
             rss_bytes=None if pid is None else rss_of(pid), url=None if entry is None or not alive else url_of(entry),
-            error=unit.error, progress=self._progress.get(name), **times,
+            error=unit.error, progress=self._progress.get(name), after=list(unit.row.after or ()), **times,
+            **self._load(entry),
         )  # fmt: skip
+
+    @staticmethod
+    def _load(entry: Entry | None) -> dict[str, Any]:
+        """What a service has to do, by its last health."""
+        if entry is None or entry.health is None:
+            return {}
+        return {key: getattr(entry.health, key) for key in ("calls", "in_flight", "queued", "p50_s", "p99_s")}
 
     def resolve(self, name: str, wait: bool = False) -> Deferred[Location]:
         return self.registry.resolve(name, wait, self._why_not)

@@ -34,6 +34,17 @@ class ServiceStatus(Message):
     error: str | None = None
     progress: str | None = None
     """What it is doing, while it is LOADING."""
+    after: list[str] = []
+    """Whom it waits for before it is set up."""
+    calls: int = 0
+    """Taken since it began."""
+    in_flight: int = 0
+    """Calls without an answer yet."""
+    queued: int = 0
+    """What waits in it, as it says itself."""
+    p50_s: float | None = None
+    p99_s: float | None = None
+    """From a call to its answer, over the last minute or so."""
 
 
 class RunStatus(Message):

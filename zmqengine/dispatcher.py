@@ -33,6 +33,7 @@ from .errors import (
     to_wire,
 )  # fmt: skip
 from .interface import Method
+from .latency import Latencies
 from .stream import Inlet, Outlet
 from .trace import Span, Tracer
 from .transport import Sent
@@ -40,6 +41,8 @@ from .wire import Kind
 
 log = logging.getLogger(__name__)
 
+LATENCIES_S = 60.0
+"""After which the latencies begin anew."""
 LOG_TELLS_S = 1.0
 """Between two lines about tells that were refused."""
 OVERLOADED_RETRY_S = 0.1
@@ -111,14 +114,15 @@ class ActiveCall:
     """A call that has no terminal answer yet."""
 
     __slots__ = (
-        "answer", "call_id", "handler", "identity", "inlet", "inlet_left", "inlet_seq", "item_bytes", "items", "outlet",
-        "seq", "span",
+        "answer", "began", "call_id", "handler", "identity", "inlet", "inlet_left", "inlet_seq", "item_bytes", "items",
+        "outlet", "seq", "span",
     )  # fmt: skip
 
-    def __init__(self, identity: bytes, call_id: int, handler: Handler, span: Span | None) -> None:
+    def __init__(self, identity: bytes, call_id: int, handler: Handler, began: float, span: Span | None) -> None:
         self.identity = identity
         self.call_id = call_id
         self.handler = handler
+        self.began = began
         self.span = span
         self.answer: Deferred[Any] | None = None
         self.outlet: Outlet[Any] | None = None
@@ -162,6 +166,9 @@ class Dispatcher:
         self.refusal: Callable[[], ZmqEngineError | None] = lambda: None
         self.calls = self.malformed = self.refused_tells = 0
         self._log_tells_at = float("-inf")
+        self.latencies = Latencies()
+        """Of the calls answered in the last minute or so."""
+        self._forget_latencies_at = clock() + LATENCIES_S
         self.used = False
         """The port was used; whoever waits on its descriptor clears it, and looks whether that took the edge."""
         self.lifecycle: dict[Kind, Callable[[bytes, Envelope], object]] = {}
@@ -327,12 +334,13 @@ class Dispatcher:
         if kind is Kind.TELL:
             self._run_tell(handler, args, span)
             return
-        call = ActiveCall(identity, message.call_id, handler, span)
+        now = self._clock()
+        call = ActiveCall(identity, message.call_id, handler, now, span)
         if handler.inlet is not None:
             args[handler.inlet.name] = call.inlet = self._open_inlet(call)
         deadline = None
         if message.budget_ms is not None:
-            deadline = self._clock() + message.budget_ms / 1000
+            deadline = now + message.budget_ms / 1000
         if call.handler.kind == "call":
             self._run_call(call, args, deadline)
         else:
@@ -473,8 +481,7 @@ class Dispatcher:
         self._untrack(call)
         if error is None:
             self._put(call.identity, envelope.encode(Kind.END, call_id=call.call_id, seq=call.seq))
-            if call.span is not None:
-                call.span.end(None)
+            self._answered(call, None)
         else:
             self._failed(call, error)
 
@@ -484,17 +491,24 @@ class Dispatcher:
         except LocalProtocolError as error:
             log.error("%s: its answer cannot be sent: %s", call.handler.name, error)
             self._error(call.identity, call.call_id, error)
-            if call.span is not None:
-                call.span.end(error)
+            self._answered(call, error)
             return
         self._put(call.identity, frame)
-        if call.span is not None:
-            call.span.end(None)
+        self._answered(call, None)
 
     def _failed(self, call: ActiveCall, error: BaseException) -> None:
         """The terminal answer of a call that was begun is an error."""
         self._log_unexpected(call.handler, error)
         self._error(call.identity, call.call_id, error)
+        self._answered(call, error)
+
+    def _answered(self, call: ActiveCall, error: BaseException | None) -> None:
+        """A call that was begun has got its terminal answer."""
+        now = self._clock()
+        self.latencies.add(now - call.began)
+        if now >= self._forget_latencies_at:
+            self._forget_latencies_at = now + LATENCIES_S
+            self.latencies.forget()
         if call.span is not None:
             call.span.end(error)
 

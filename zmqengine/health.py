@@ -71,6 +71,11 @@ class Health(Message):
     """How much longer the service itself said that this turn may take."""
     in_flight: int = 0
     calls: int = 0
+    queued: int = 0
+    """What waits in the service, as it says itself (`Service.queued`)."""
+    p50_s: float | None = None
+    p99_s: float | None = None
+    """From a call to its terminal answer, over the last minute or so; None without any."""
     error: str | None = None
     """Why it failed."""
     announced: dict[str, str] = {}

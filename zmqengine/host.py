@@ -187,6 +187,7 @@ class Host:
         )  # fmt: skip
         dispatcher.refusal = self._refusal
         dispatcher.tracer = service.tracer()
+        self.vitals.queued = service.queued
         dispatcher.lifecycle[Kind.HEALTH] = lambda identity, m: self._answer_health(dispatcher, identity, m)
         self.loop.serve(dispatcher)
         if self._stop_reason is not None:

@@ -49,6 +49,10 @@ class Service(Interface):
         """What makes spans of the calls that are served; asked once, after setup. None: nothing does."""
         return None
 
+    def queued(self) -> int:
+        """How much waits in it, for those who watch. Asked by the control thread: to be read off one value."""
+        return 0
+
     def setup(self) -> Any:
         """Load what is needed (state LOADING). What it raises fails the start. May be `async def`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from .health import Health, Progress
 from .lifecycle import State
@@ -23,6 +24,7 @@ class Vitals:
         self.error: str | None = None
         self.announced: dict[str, str] = {}
         self.loop: Loop | None = None
+        self.queued: Callable[[], int] = lambda: 0
 
     def health(self) -> Health:
         """A snapshot."""
@@ -30,6 +32,7 @@ class Vitals:
         busy_since = None if loop is None else loop.busy_since
         now = 0.0 if loop is None else loop.clock()
         dispatcher = None if loop is None else loop.dispatcher
+        p50, p99 = (None, None) if dispatcher is None else dispatcher.latencies.quantiles(0.5, 0.99)
         return Health(
             name=self.info.name, pid=os.getpid(), incarnation=self.info.incarnation, state=self.state,
             protocol=self.protocol, schema=self.schema, progress=self.progress,
@@ -38,5 +41,6 @@ class Vitals:
             busy_allowed_s=0.0 if loop is None else max(0.0, loop.busy_until - now),
             in_flight=0 if dispatcher is None else dispatcher.in_flight,
             calls=0 if dispatcher is None else dispatcher.calls,
+            queued=self.queued(), p50_s=p50, p99_s=p99,
             error=self.error, announced=self.announced,
         )  # fmt: skip

@@ -91,6 +91,9 @@ class Engine(Service, EngineInterface):
         if self._worker_info is None:
             self._give_up()
 
+    def queued(self) -> int:
+        return len(self._batching.waiting)
+
     # engine/1
 
     def generate(self, request: GenerateTokens, out: Outlet[TokenChunk]) -> None:

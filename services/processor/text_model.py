@@ -110,11 +110,10 @@ def _json_template(path: Path) -> Any:
     """What a processor's chat_template.json has; None if there is no such file."""
     if not path.is_file():
         return None
+    text = _read_text(path)
     try:
-        return json.loads(_read_text(path))["chat_template"]
+        return json.loads(text)["chat_template"]
     except (ValueError, TypeError, KeyError) as error:
-        if isinstance(error, TemplateError):
-            raise
         raise TemplateError(f"{path}: is not a JSON object with a chat_template: {error}") from error
 
 

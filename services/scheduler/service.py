@@ -48,6 +48,9 @@ class Scheduler(Service, SchedulerInterface):
         for request_id in list(self._answers):
             self._drop(request_id, Unavailable(f"{self.name} is draining"))
 
+    def queued(self) -> int:
+        return len(self._admission.queue)
+
     # scheduler/1
 
     def place(self, request: PlaceRequest) -> Deferred[Placement]:

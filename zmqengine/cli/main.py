@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "Show what `up` would start, without starting it.",
     "run": "Run one service in this terminal.",
     "restart": "Restart one service.",
+    "timeline": "Show where the time of the start went.",
 }
 """The toolkit's own commands with their one-line help: a module is imported only when its command is used."""
 GROUP = "zmqengine.commands"
