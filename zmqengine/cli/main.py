@@ -22,7 +22,9 @@ COMMANDS = {
     "plan": "Show what `up` would start, without starting it.",
     "run": "Run one service in this terminal.",
     "restart": "Restart one service.",
+    "top": "Watch the services of a run.",
     "timeline": "Show where the time of the start went.",
+    "graph": "Draw who comes after whom.",
 }
 """The toolkit's own commands with their one-line help: a module is imported only when its command is used."""
 GROUP = "zmqengine.commands"
