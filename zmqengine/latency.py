@@ -15,11 +15,11 @@ class Latencies:
 
     def add(self, seconds: float) -> None:
         """Count one duration."""
-        us = int(seconds * 1e6)
+        us = max(0, int(seconds * 1e6))
         bits = us.bit_length()
         # Below 4 us every microsecond has a bucket of its own.
         index = us if bits < 3 else (bits - 2) * _SUB + (us >> (bits - 3)) - _SUB
-        self._counts[min(max(index, 0), _BUCKETS - 1)] += 1
+        self._counts[min(index, _BUCKETS - 1)] += 1
 
     def quantiles(self, *fractions: float) -> list[float | None]:
         """Durations in seconds below which these fractions of all lie; None while there are none."""

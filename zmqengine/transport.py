@@ -12,6 +12,7 @@ import select
 import socket as unix
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,21 @@ def context() -> zmq.Context[zmq.Socket[bytes]]:
         _contexts.clear()
         _contexts[pid] = zmq.Context(io_threads=1)
     return _contexts[pid]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What is installed."""
+
+    pyzmq: str
+    libzmq: str
+    curve: bool
+    """Whether connections can be encrypted."""
+
+
+def library() -> Library:
+    """The versions of pyzmq and libzmq."""
+    return Library(zmq.pyzmq_version(), zmq.zmq_version(), bool(zmq.has("curve")))
 
 
 class Sent(enum.Enum):

@@ -7,23 +7,27 @@ it meets the faults of the phase before HELLO, and is an ordinary child of the l
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from zmqengine import Deferred, Service, call, envelope, transport, wire
+import msgspec
+
+from zmqengine import Deferred, Service, bootstrap, call, envelope, transport, wire
 from zmqengine.health import Hello
 from zmqengine.spawn import SpawnInfo
 from zmqengine.wire import Kind
 
 FLOOD_LINES = 40_000
 ANSWER_TIMEOUT_S = 5.0
+OTHER_MAJOR = wire.MAJOR + 8
 
+SPOKEN = ("wrong-protocol", "wrong-version", "wrong-token", "name-taken", "garbage-hello")
 PHASE, _, FAULT = os.environ.get("FAULT", ":").partition(":")
 PROTOCOL = "other/1" if PHASE == "hello" and FAULT == "wrong-protocol" else "faulty/1"
 
@@ -34,7 +38,10 @@ def meet(phase: str) -> None:
         met = Path(os.environ["FAULT_MARK"])
         met.with_suffix(".new").write_text(str(time.monotonic()))
         met.with_suffix(".new").replace(met)
-        ACTS[FAULT]()
+        if phase == "hello" and FAULT in SPOKEN:
+            speak_wrongly()
+        else:
+            ACTS[FAULT]()
 
 
 def hang_everything() -> None:
@@ -64,6 +71,8 @@ def leave_children() -> None:
         )
         assert child.stdout is not None
         assert child.stdout.readline() == "here\n"
+        child.stdout.close()
+    print("two children stay", flush=True)
 
 
 def say_wrong_hello(what: str) -> None:
@@ -98,17 +107,11 @@ def _wrong_hello(info: SpawnInfo, what: str) -> bytes:
         "wrong-token": {"token": "0" * 32},
         "name-taken": {"name": "before", "token": "", "incarnation": "0" * 12},
     }
-    frame = envelope.encode(Kind.HELLO, call_id=1, body=dataclasses_replace(mine, wrong.get(what, {})))
-    return frame[:2] + bytes((wire.MAJOR + 8,)) + frame[3:] if what == "wrong-version" else frame
+    frame = envelope.encode(Kind.HELLO, call_id=1, body=msgspec.structs.replace(mine, **wrong.get(what, {})))
+    return frame[:2] + bytes((OTHER_MAJOR,)) + frame[3:] if what == "wrong-version" else frame
 
 
-def dataclasses_replace(hello: Hello, fields: dict[str, str]) -> Hello:
-    import msgspec
-
-    return msgspec.structs.replace(hello, **fields)
-
-
-ACTS = {
+ACTS: dict[str, Callable[[], object]] = {
     "exit0": lambda: os._exit(0),
     "exit1": lambda: os._exit(1),
     "exception": raise_it,
@@ -120,9 +123,62 @@ ACTS = {
     "hang-all": hang_everything,
     "flood": flood,
     "child": leave_children,
-    "wrong-protocol": lambda: say_wrong_hello("wrong-protocol"),
-    "wrong-version": lambda: say_wrong_hello("wrong-version"),
-    "wrong-token": lambda: say_wrong_hello("wrong-token"),
-    "name-taken": lambda: say_wrong_hello("name-taken"),
-    "garbage-hello": lambda: say_wrong_hello("garbage-hello"),
+    **{fault: lambda: say_wrong_hello(FAULT) for fault in SPOKEN},
 }
+
+
+def speak_wrongly() -> None:
+    """The faults of the HELLO itself: what this process will say of itself is wrong."""
+    if FAULT == "wrong-token":
+        os.environ["ZMQENGINE_TOKEN"] = "0" * 32
+    elif FAULT == "name-taken":
+        os.environ.update(ZMQENGINE_NAME="before", ZMQENGINE_TOKEN="")
+    elif FAULT == "wrong-version":
+        for kind in Kind:
+            envelope._PREAMBLE[kind] = wire.MAGIC + bytes((OTHER_MAJOR, kind))
+        envelope._KINDS.clear()
+        envelope._KINDS.update({preamble: kind for kind, preamble in envelope._PREAMBLE.items()})
+    elif FAULT == "garbage-hello":
+        say_wrong_hello(FAULT)
+        threading.Event().wait()
+
+
+class Faulty(Service, protocol=PROTOCOL):
+    """Serves calls that take a while, until its fault comes."""
+
+    def setup(self) -> None:
+        meet("loading")
+
+    def selftest(self) -> None:
+        meet("selftest")
+
+    def drain(self, deadline_s: float) -> None:
+        meet("draining")
+
+    def teardown(self) -> None:
+        meet("stopping")
+
+    @call(idempotent=True)
+    def hold(self, seconds: float) -> Deferred[bool]:
+        """Answers after a while; others are served meanwhile."""
+        answer: Deferred[bool] = Deferred()
+        self.loop.call_later(seconds, lambda: answer.resolve(True))
+        return answer
+
+    @call
+    def arm(self) -> None:
+        """The fault comes once this is answered, and nothing is in flight."""
+        self.loop.call_later(0.05, lambda: meet("idle"))
+
+    @call
+    def strike(self) -> None:
+        """The fault comes now."""
+        meet("busy")
+
+
+if __name__ == "__main__":
+    meet("hello")
+    sys.argv = [sys.argv[0], "tests.integration.faulty:Faulty"]
+    sys.exit(bootstrap.main())
+else:
+    meet("importing")

@@ -66,7 +66,9 @@ def test_a_template_cannot_read_others() -> None:
 
 
 def test_its_variables_are_the_model_s_the_client_s_and_the_conversation() -> None:
-    source = "{{ bos_token }}|{{ enable_thinking }}|{{ messages|length }}|{{ tools is none }}|{{ add_generation_prompt }}"
+    source = (
+        "{{ bos_token }}|{{ enable_thinking }}|{{ messages|length }}|{{ tools is none }}|{{ add_generation_prompt }}"
+    )
     prompt = chat("a", "b", template_kwargs={"enable_thinking": False})
     assert render(source, prompt, bos_token="<s>") == "<s>|False|2|True|True"
 
