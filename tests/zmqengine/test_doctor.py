@@ -3,6 +3,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,7 @@ def test_a_machine_without_fault_has_no_finding_but_ok() -> None:
         ({"open_files": 100}, "open files", "error", "ulimit -n"),
         ({"open_files": 1024}, "open files", "warning", "ulimit -n"),
         ({"base": Path("/" + "x" * 60)}, "run directories", "error", "shorter"),
-        ({"base": Path("/" + "x" * 22)}, "run directories", "warning", "shorter"),
+        ({"base": Path("/" + "x" * 33)}, "run directories", "warning", "shorter"),
         ({"base_problem": "it is another user's"}, "run directories", "error", "ZMQENGINE_RUNTIME_DIR"),
         ({"stale_runs": ("one",)}, "stale runs", "warning", "doctor --clean"),
         ({"shm_free_bytes": None}, "shared memory", "error", "tmpfs"),
@@ -63,9 +65,10 @@ def test_the_facts_of_this_machine_can_be_gathered(tmp_path: Path, monkeypatch: 
 
 
 def test_a_run_whose_launcher_is_gone_is_stale_and_one_that_is_held_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("ZMQENGINE_RUNTIME_DIR", str(tmp_path))
+    base = Path(tempfile.mkdtemp(prefix="ze-", dir="/tmp"))
+    monkeypatch.setenv("ZMQENGINE_RUNTIME_DIR", str(base))
     me = process_of("launcher", os.getpid())
     assert me is not None
     held = RunDirectory.create("held")
@@ -75,6 +78,7 @@ def test_a_run_whose_launcher_is_gone_is_stale_and_one_that_is_held_is_not(
     left.write_state(RunState(run="left", launcher=me, services=[]))
     assert [run.name for run in stale_runs()] == ["left"]
     held.close()
+    shutil.rmtree(base)
 
 
 def test_a_segment_of_ours_that_nobody_maps_is_left_over() -> None:

@@ -6,7 +6,8 @@ from zmqengine.table import Row, Table
 
 TABLE = Table.of("t", [
     Row(name="a", impl="m:A", protocol="a/1", after=[]), Row(name="b", impl="m:B", after=["a"]),
-    Row(name="c", impl="m:C", after=["a"]), Row(name="d", impl="m:D", after=["b", "c"]), Row(name="e", impl="m:E", after=[]),
+    Row(name="c", impl="m:C", after=["a"]), Row(name="d", impl="m:D", after=["b", "c"]),
+    Row(name="e", impl="m:E", after=[]),
 ])  # fmt: skip
 
 

@@ -25,7 +25,9 @@ def test_quantiles_are_of_what_was_counted_since_the_last_forgetting() -> None:
     for us in range(1, 101):
         latencies.add(us / 1e6)
     half, most, all_ = latencies.quantiles(0.5, 0.99, 1.0)
-    assert half is not None and most is not None and all_ is not None
+    assert half is not None
+    assert most is not None
+    assert all_ is not None
     assert 50e-6 <= half <= 63e-6
     assert 99e-6 <= most <= all_ <= 126e-6
     latencies.forget()
