@@ -6,6 +6,7 @@ It is off the data path: services call each other directly, and go on serving wi
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import signal
 import time
@@ -24,8 +25,9 @@ from .envelope import Envelope
 from .errors import InvalidArgument, NotFound, RemoteError, Unavailable, to_wire
 from .health import Health, Hello, Welcome
 from .launcher import Launcher
-from .lifecycle import ALIVE
+from .lifecycle import ALIVE, State
 from .peer import Location
+from .reconcile import Step, reconcile
 from .registry import Entry, Registry
 from .rundir import RunDirectory
 from .stream import Outlet
@@ -39,6 +41,7 @@ from .supervision import (
     StartAsked,
     StartBroke,
     StopAsked,
+    TableChanged,
     Up,
 )  # fmt: skip
 from .supervisor import Phase, Supervisor
@@ -143,7 +146,7 @@ class Broker(BrokerInterface):
         unit = self.supervisor.units.get(hello.name)
         entry = self.registry.of(hello.name, hello.incarnation)
         if entry is not None:
-            if entry.token != hello.token:
+            if not hmac.compare_digest(entry.token, hello.token):
                 raise InvalidArgument(f"HELLO of {hello.name}: wrong token", field="token")
         elif hello.token:
             raise InvalidArgument(
@@ -194,6 +197,8 @@ class Broker(BrokerInterface):
             self._emit(Event(at=now, kind="progress", service=action.name, text=action.text, seconds=since))
         elif isinstance(action, Changed):
             self._progress.pop(action.name, None)
+            if action.state is State.STOPPED and action.name not in self.supervisor.units:
+                self.registry.forget(action.name)
             before = self._state_since.get(action.name, now)
             self._state_since[action.name] = now
             self._emit(Event(at=now, kind="state", service=action.name, state=action.state, text=action.text,
@@ -272,7 +277,9 @@ class Broker(BrokerInterface):
         return {key: getattr(entry.health, key) for key in ("calls", "in_flight", "queued", "p50_s", "p99_s")}
 
     def resolve(self, name: str, wait: bool = False) -> Deferred[Location]:
-        return self.registry.resolve(name, wait, self._why_not)
+        unit = self.supervisor.units.get(name)
+        hopeless = unit is not None and unit.state is State.QUARANTINED  # nobody waits for it to come back by itself
+        return self.registry.resolve(name, wait and not hopeless, self._why_not)
 
     def _why_not(self, name: str) -> str:
         unit = self.supervisor.units[name]
@@ -287,6 +294,21 @@ class Broker(BrokerInterface):
         if self.supervisor.phase is not Phase.UP:
             raise Unavailable(f"the run is {self.supervisor.phase.value}")
         self._launcher.feed(RestartAsked(name))
+
+    def apply(self, table: Table, dry_run: bool = False) -> list[Step]:
+        names = [row.name for row in table.rows]
+        for index, row in enumerate(table.rows):
+            if names.index(row.name) != index or not set(row.after or ()) <= set(names[:index]):
+                raise InvalidArgument(
+                    f"row {row.name!r}: its name, or one it comes after, is wrong", field="table.rows"
+                )
+        if self.supervisor.phase is not Phase.UP:
+            raise Unavailable(f"the run is {self.supervisor.phase.value}")
+        steps = reconcile(self.table, table)
+        if not dry_run:
+            self.table = table
+            self._launcher.feed(TableChanged(table))
+        return steps
 
     def events(self, out: Outlet[Event]) -> None:
         self._watchers[out] = []

@@ -8,6 +8,8 @@ from .interface import Interface, call, stream
 from .lifecycle import State
 from .message import Message
 from .peer import Location
+from .reconcile import Step
+from .table import Table
 
 
 class ServiceStatus(Message):
@@ -96,6 +98,14 @@ class BrokerInterface(Interface, protocol="broker/1"):
     @call
     def restart(self, name: str) -> None:
         """Restart one service. Answered when it has begun."""
+
+    @call
+    def apply(self, table: Table, dry_run: bool = False) -> list[Step]:
+        """Make the run as a table says: start, stop and restart only what differs. Answered when it has begun.
+
+        dry_run: answer the steps, and do nothing. Errors: invalid_argument (a table that contradicts itself),
+        unavailable (the run is starting or stopping).
+        """
 
     @stream
     def events(self) -> Iterator[Event]:

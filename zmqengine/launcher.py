@@ -351,8 +351,8 @@ class Launcher:
     async def _watch(self, member: Member) -> None:
         """One health call every live.interval, for as long as it serves."""
         entry = member.entry
-        live = self._supervisor.units[entry.name].row.live
-        while True:
+        while (unit := self._supervisor.units.get(entry.name)) is not None:
+            live = unit.row.live  # anew each time: a table may be applied that changes it
             started = time.monotonic()
             try:
                 health = entry.health = await self._ask(self._control(member), live.interval)

@@ -79,7 +79,7 @@ class Registry:
         entry = self._current.get(name)
         if entry is not None and entry.ready:
             answer.resolve(entry.location())
-        elif name not in self._known() and entry is None:
+        elif name not in self._known():
             names = ", ".join(sorted(self._known())) or "none"
             answer.reject(NotFound(f"this run has no service {name!r}; it has: {names}"))
         elif wait:
@@ -89,6 +89,11 @@ class Registry:
         else:
             answer.reject(Unavailable(f"{name} is {why_not(name)}", retry_after_s=1.0))
         return answer
+
+    def forget(self, name: str) -> None:
+        """There is no service of that name any more."""
+        self._current.pop(name, None)
+        self.fail_waiting(name, f"{name} is not a service of this run any more")
 
     def fail_waiting(self, name: str, reason: str) -> None:
         """A name will not be served any more: tell those who wait for it."""

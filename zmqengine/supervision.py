@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .lifecycle import State
+from .table import Table
 
 # Events
 
@@ -27,6 +28,13 @@ class RestartAsked:
     """An operator wants one service restarted."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanged:
+    """An operator wants the run to be as another table says."""
+
+    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +117,8 @@ class Tick:
 
 
 Event = (
-    StartAsked | StopAsked | RestartAsked | Spawned | SpawnFailed | HelloReceived | ProgressSeen | ReadySeen
-    | FailureTold | LifeSeen | Exited | Tick
+    StartAsked | StopAsked | RestartAsked | TableChanged | Spawned | SpawnFailed | HelloReceived | ProgressSeen
+    | ReadySeen | FailureTold | LifeSeen | Exited | Tick
 )  # fmt: skip
 
 # Actions

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from .lifecycle import SERVING, State, Trigger, next_state
+from .reconcile import reconcile
 from .recovery import blocker, group_of, pause_s, taken_along, within_budget
 from .spawn import new_incarnation
 from .supervision import (
@@ -36,6 +37,7 @@ from .supervision import (
     StartAsked,
     StartBroke,
     StopAsked,
+    TableChanged,
     Terminate,
     Tick,
     Up,
@@ -87,7 +89,7 @@ class Supervisor:
             StartAsked: self._start, StopAsked: self._stop, RestartAsked: self._restart, Spawned: self._spawned,
             SpawnFailed: self._spawn_failed, HelloReceived: self._hello, ProgressSeen: self._progress,
             ReadySeen: self._ready, FailureTold: self._failure_told, LifeSeen: self._life, Exited: self._exited,
-            Tick: lambda event, now: None,
+            TableChanged: self._apply, Tick: lambda event, now: None,
         }  # fmt: skip
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -95,6 +97,7 @@ class Supervisor:
         self._handlers[type(event)](event, now)
         self._due(now)
         self._fail_blocked(now)
+        self._go_on_leaving(now)
         actions, self._actions = self._actions, []
         return actions
 
@@ -335,6 +338,51 @@ class Supervisor:
                 self._stop_unit(unit, now, again=True, drain=True)
             elif not unit.row.external:
                 self._spawn(unit, now)
+
+    # Another table
+
+    def _apply(self, event: TableChanged, now: float) -> None:
+        """Start, stop and restart what differs, and nothing else."""
+        if self.phase is not Phase.UP:
+            return
+        steps = reconcile(self.table, event.table)
+        kinds = {step.name: step.kind for step in steps}
+        before, self.table = self.units, event.table
+        self.units = {row.name: before.pop(row.name) if row.name in before else Unit(row) for row in self.table.rows}
+        for unit in before.values():  # those of the old table alone; and those run by hand beside it, which stay
+            unit.leaving = unit.leaving or kinds.get(unit.name) == "stop"
+        self.units.update(before)
+        for row in self.table.rows:
+            unit = self.units[row.name]
+            unit.row = row
+            back, unit.leaving = unit.leaving, False
+            if kinds.get(row.name) == "restart" or back:
+                unit.failures.clear()
+                self._begin_anew(unit, now)
+            elif kinds.get(row.name) == "start" and not row.external:
+                self._spawn(unit, now)
+        self._release_others(now)
+
+    def _begin_anew(self, unit: Unit, now: float) -> None:
+        if unit.alive:
+            unit.restarts += 1
+            self._stop_unit(unit, now, again=True, drain=True)
+        elif not unit.row.external:
+            unit.clear_deadlines()
+            if unit.state is not State.PENDING:
+                self._move(unit, Trigger.RESET)
+            self._spawn(unit, now)
+
+    def _go_on_leaving(self, now: float) -> None:
+        """Stop each service that is leaving once those that came after it, and leave too, have stopped."""
+        leaving = [unit for unit in self.units.values() if unit.leaving]
+        for unit in leaving:
+            if not unit.alive:
+                del self.units[unit.name]
+                if unit.state is not State.STOPPED:
+                    self._move(unit, Trigger.STOP)
+            elif not any(other.alive and unit.name in (other.row.after or ()) for other in leaving):
+                self._stop_unit(unit, now, again=False, drain=True)
 
     # Stopping
 

@@ -29,6 +29,8 @@ class Unit:
     """Why it is being killed; its exit is a failure for this cause."""
     stopping: bool = False
     """Its end is wanted."""
+    leaving: bool = False
+    """Its row is gone from the table: it is stopped, and then forgotten."""
     again: bool = False
     """It is to be started again once it has ended."""
     misses: int = 0
