@@ -253,6 +253,8 @@ class Connection:
         try:
             for kind, message in envelope.decode_message(frames):
                 self._handle(kind, message)
+        except envelope.OtherMajor as error:
+            self.fail(error)  # nothing that this peer says will be understood: nobody is to wait for it
         except RemoteProtocolError:
             self.malformed += 1
 

@@ -17,7 +17,7 @@ from .connection import Connection
 from .deferred import Deferred
 from .dispatcher import Dispatcher
 from .envelope import Envelope
-from .errors import RemoteProtocolError, ZmqEngineError
+from .errors import PeerLost, RemoteProtocolError, ZmqEngineError
 from .health import Drain, Hello, Welcome
 from .poll_loop import PollLoop
 from .vitals import Vitals
@@ -80,12 +80,20 @@ class ControlThread:
 
     def _run(self) -> None:
         try:
-            port = transport.Port(self._control_endpoint)
-            self._loop = loop = PollLoop()
+            port, loop = self._open()
         except BaseException as error:
             self._failure = error
-            self._started.set()
             return
+        finally:
+            self._started.set()
+        loop.run()
+        loop.close()
+        port.close()
+
+    def _open(self) -> tuple[transport.Port, PollLoop]:
+        """Bind, and dial the broker."""
+        port = transport.Port(self._control_endpoint)
+        self._loop = loop = PollLoop()
         self.endpoint = port.endpoint
         info = self.vitals.info
         dispatcher = Dispatcher(
@@ -102,10 +110,7 @@ class ControlThread:
             loop.watch_fd(info.death_fd, self._launcher_gone)
         if info.broker:
             self._dial()
-        self._started.set()
-        loop.run()
-        loop.close()
-        port.close()
+        return port, loop
 
     def _launcher_gone(self) -> None:
         """Readable means closed: nobody ever writes into this pipe."""
@@ -135,7 +140,7 @@ class ControlThread:
             if answer.value.released:
                 self.options = answer.value.options or self.options
                 self.released.set()
-        elif self._broker is not None and self._broker.broken is error:
+        elif self._broker is not None and self._broker.broken is error and isinstance(error, PeerLost):
             # The broker is gone. A service with a death pipe ends with it; any other goes on serving, and dials again.
             self._loop.remove_connection(self._broker)
             self._dials += 1

@@ -165,6 +165,7 @@ class Dispatcher:
         self.tracer: Tracer | None = None
         self.refusal: Callable[[], ZmqEngineError | None] = lambda: None
         self.calls = self.malformed = self.refused_tells = 0
+        self.last_malformed = ""
         self._log_tells_at = float("-inf")
         self.latencies = Latencies()
         """Of the calls answered in the last minute or so."""
@@ -219,6 +220,7 @@ class Dispatcher:
         except RemoteProtocolError as error:
             # Without an envelope there is no call to answer: ERROR for call 0 tells the peer that it is not understood.
             self.malformed += 1
+            self.last_malformed = str(error)
             self._put(identity, envelope.encode(Kind.ERROR, body=to_wire(error)))
 
     def _handle_one(self, identity: bytes, kind: Kind, message: Envelope) -> None:

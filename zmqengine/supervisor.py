@@ -121,6 +121,10 @@ class Supervisor:
 
     def _spawn(self, unit: Unit, now: float) -> None:
         """Begin an incarnation. Its code is imported while others load; setup waits for its release."""
+        if unit.next_row is not None:
+            unit.row, unit.next_row = unit.next_row, None
+        if unit.row.external:
+            return  # somebody will start it
         blocked_by = blocker(self.table, self.units, unit)
         if blocked_by is not None:
             unit.error = _blocked(blocked_by)
@@ -241,10 +245,11 @@ class Supervisor:
 
     def _ended(self, unit: Unit, how: str, clean: bool, now: float) -> None:
         phase = unit.state
+        disorder = self._disorder(unit, how, clean)
         unit.clear_deadlines()
         unit.pid = None
         if unit.stopping:
-            self._move(unit, Trigger.STOP)
+            self._move(unit, Trigger.STOP, disorder)
             if unit.again and self.phase in (Phase.UP, Phase.STARTING):
                 self._move(unit, Trigger.RESET)
                 self._spawn(unit, now)
@@ -263,6 +268,14 @@ class Supervisor:
         elif self.phase in (Phase.STARTING, Phase.UP):
             self._recover(unit, now)
         self._go_on_stopping(now)
+
+    def _disorder(self, unit: Unit, how: str, clean: bool) -> str:
+        """How a service that was asked to stop has ended otherwise than in order; empty if in order."""
+        if self._force or clean or (unit.told is None and unit.killed_at is None and how.endswith("SIGTERM")):
+            return ""
+        if unit.killed_at is not None and unit.told is None:
+            return f"it had to be killed: it did not end within stop.drain and stop.term ({how})"
+        return f"it failed while it was stopping: {unit.told or how}"
 
     def _first_start(self, unit: Unit) -> bool:
         """Whether a failure of it is a failure of the start of the run. One that was READY is restarted also then:
@@ -353,13 +366,17 @@ class Supervisor:
             unit.leaving = unit.leaving or kinds.get(unit.name) == "stop"
         self.units.update(before)
         for row in self.table.rows:
-            unit = self.units[row.name]
-            unit.row = row
-            back, unit.leaving = unit.leaving, False
-            if kinds.get(row.name) == "restart" or back:
+            unit, kind = self.units[row.name], kinds.get(row.name)
+            anew = kind == "restart" or unit.leaving
+            unit.leaving = False
+            if anew and unit.alive:
+                unit.next_row = row  # until then it is stopped as what it was started as
+            else:
+                unit.row, unit.next_row = row, None
+            if anew:
                 unit.failures.clear()
                 self._begin_anew(unit, now)
-            elif kinds.get(row.name) == "start" and not row.external:
+            elif kind == "start":
                 self._spawn(unit, now)
         self._release_others(now)
 
@@ -367,7 +384,7 @@ class Supervisor:
         if unit.alive:
             unit.restarts += 1
             self._stop_unit(unit, now, again=True, drain=True)
-        elif not unit.row.external:
+        if not unit.alive:  # also one that was run by hand, which is only told to end
             unit.clear_deadlines()
             if unit.state is not State.PENDING:
                 self._move(unit, Trigger.RESET)

@@ -29,6 +29,8 @@ class Unit:
     """Why it is being killed; its exit is a failure for this cause."""
     stopping: bool = False
     """Its end is wanted."""
+    next_row: Row | None = None
+    """What it is started from once its present process has ended."""
     leaving: bool = False
     """Its row is gone from the table: it is stopped, and then forgotten."""
     again: bool = False

@@ -26,7 +26,7 @@ Cancel = Callable[[], object]
 
 
 class EngineFault(RuntimeError):
-    """The engine broke its protocol."""
+    """The engine or the scheduler broke its protocol."""
 
 
 class Retry(enum.Enum):
@@ -166,6 +166,9 @@ class Sequence:
             if not self._ports.judge(error).begun:
                 self._held = None
             self._failed(error)
+            return
+        if placement.request_id != self._held:
+            self._fail(EngineFault(f"request {self._held}: the scheduler placed {placement.request_id!r} for it"))
             return
         request = GenerateTokens(
             request_id=placement.request_id, prompt_token_ids=self._ask.prompt_ids, sampling=self._ask.sampling,

@@ -30,6 +30,7 @@ from zmqengine.supervision import (
     StartAsked,
     StartBroke,
     StopAsked,
+    TableChanged,
     Terminate,
     Tick,
     Up,
@@ -49,6 +50,7 @@ class Process:
     incarnation: str
     alive: bool = True
     released: bool = False
+    by_hand: bool = False
     signals: list[str] = field(default_factory=list)
 
 
@@ -76,7 +78,8 @@ class World:
     def do(self, action: Action) -> None:
         if isinstance(action, Spawn):
             old = self.processes.get(action.name)
-            assert old is None or not old.alive, "a second process of one name"
+            let_go = old is not None and old.by_hand and bool(old.signals)
+            assert old is None or not old.alive or let_go, "a second process of one name"
             assert not self.ending, "it starts a process while the run stops"
             self.processes[action.name] = Process(action.incarnation)
         elif isinstance(action, (Release, Drain, Terminate, Kill, DumpStacks)):
@@ -86,7 +89,7 @@ class World:
         elif isinstance(action, Up):
             assert not self.ending
         elif isinstance(action, Down):
-            assert not any(p.alive for n, p in self.processes.items() if not self.unit(n).row.external)
+            assert not any(p.alive for p in self.processes.values() if not p.by_hand)
 
     def signal(self, action: Release | Drain | Terminate | Kill | DumpStacks) -> None:
         process = self.processes[action.name]
@@ -137,7 +140,7 @@ class World:
         self.feed(Exited(name, process.incarnation, how, clean))
 
     def hello_by_hand(self, name: str, incarnation: str) -> None:
-        self.processes[name] = Process(incarnation)
+        self.processes[name] = Process(incarnation, by_hand=True)
         self.feed(HelloReceived(name, incarnation, True))
 
     def happens(self, what: str, name: str, seconds: float) -> None:
@@ -210,7 +213,11 @@ class World:
         for name, process in list(self.processes.items()):
             if not process.alive:
                 continue
-            unit = self.unit(name)
+            unit = self.supervisor.units.get(name)
+            if unit is None:  # one run by hand, told to end, whose row is gone
+                assert process.by_hand
+                process.alive = False
+                continue
             if ends & set(process.signals) or (unit.row.external and process.signals):
                 self.exits(name, "SIGTERM")
             elif unit.state in (State.SPAWNED, State.CONNECTED) and not unit.imported:
@@ -344,3 +351,39 @@ def test_a_process_that_no_signal_ends_is_left_behind_and_holds_up_nobody(
     while world.supervisor.phase is not Phase.STOPPED:
         assert world.time_passes(), "nothing is due, and it is not down"
     assert world.now - before < 200
+
+
+@settings(max_examples=300, deadline=None)
+@given(tables(), tables(), st.lists(STEPS, max_size=30), st.sampled_from(["drain", "term", "kill"]))
+def test_a_run_becomes_what_another_table_says(
+    rows: list[Row], other: list[Row], script: list[tuple[str, int, float]], obey: str
+) -> None:
+    world = run_script(rows, True, script)
+    if world.supervisor.phase is not Phase.UP:
+        return
+    table = Table.of("t", other)
+    before = {row.name: row for row in world.supervisor.table.rows}
+    same = {
+        row.name: world.processes[row.name].incarnation
+        for row in table.rows
+        if before.get(row.name) == row and world.unit(row.name).state is State.READY
+        and not world.unit(row.name).restart_at
+    }  # fmt: skip
+    world.feed(TableChanged(table))
+    world.cooperate(obey)
+    assert list(world.supervisor.units)[: len(other)] == [row.name for row in table.rows]
+    assert set(world.supervisor.units) == {row.name for row in table.rows}, "what is not in the table is gone"
+    for row in table.rows:
+        unit = world.unit(row.name)
+        assert unit.row == row
+        assert unit.next_row is None
+        process = world.processes.get(row.name)
+        if row.name in same and unit.restarts == 0 and not unit.failures and process is not None:
+            assert process.incarnation == same[row.name], "what did not change was restarted"
+        if not row.external:
+            assert unit.state in SETTLED or any(u.row.external for u in world.supervisor.units.values())
+    world.ending = True
+    world.feed(StopAsked("end"))
+    world.cooperate(obey)
+    assert world.supervisor.phase is Phase.STOPPED
+    assert not any(process.alive for process in world.processes.values())
