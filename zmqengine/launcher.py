@@ -20,10 +20,12 @@ from .health import Drain as DrainBody
 from .health import Health
 from .lifecycle import State
 from .logs import LogWriter, log_path
-from .process import ChildProcess, describe_exit, python_argv
+from .oom import OomKills
+from .orphans import kill_all_with
+from .process import ChildProcess, python_argv
 from .registry import Entry, Registry
 from .rundir import Process, RunDirectory, RunState, process_of
-from .spawn import SpawnInfo
+from .spawn import INCARNATION, SpawnInfo
 from .supervision import (
     Action,
     Changed,
@@ -91,6 +93,7 @@ class Launcher:
         self._release = release
         self._observe = observe
         self._echo = echo
+        self._oom_kills = OomKills()
         self._logs: dict[str, LogWriter] = {}
         self._events: collections.deque[Event] = collections.deque()
         self._tick: asyncio.TimerHandle | None = None
@@ -204,7 +207,7 @@ class Launcher:
         try:
             member.process = ChildProcess(
                 argv, _environment(row, info), self._death_read, log,
-                lambda code: self._exited(row.name, incarnation, describe_exit(code), code == 0),
+                lambda code, how: self._exited(row.name, incarnation, how, code == 0), self._oom_kills,
                 cpus=parse_cpus(row.cpus, row.name),
             )  # fmt: skip
         except (OSError, ValueError) as error:
@@ -227,6 +230,8 @@ class Launcher:
         )
 
     def _exited(self, name: str, incarnation: str, how: str, clean: bool) -> None:
+        # What it left in sessions of its own has to go before it is started anew.
+        kill_all_with(f"{INCARNATION}={incarnation}")
         self.feed(Exited(name, incarnation, how, clean))
 
     def _forget(self, member: Member) -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 
 
+@functools.cache
+def prepare() -> Callable[..., int]:
+    """The C library's prctl: looked up before a fork for one who is to call it after."""
+    found: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
+    return found
+
+
 def die_with_parent(expected_parent: int | None = None) -> None:
     """Ask the kernel to SIGKILL this process when its parent dies; for a parent that is gone already, exit now."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if prepare()(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     # The parent may have died between the fork and the call above.
     if expected_parent is not None and os.getppid() != expected_parent:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +16,9 @@ import psutil
 
 from . import parent
 from .logs import LogWriter
+from .oom import OomKills
+
+log = logging.getLogger(__name__)
 
 READ_BYTES = 64 * 1024
 
@@ -27,19 +32,19 @@ class ChildProcess:
         environ: Mapping[str, str],
         death_fd: int,
         log: LogWriter,
-        on_exit: Callable[[int], object],
+        on_exit: Callable[[int, str], object],
+        oom_kills: OomKills,
         *,
         cpus: frozenset[int] | None = None,
     ) -> None:
-        """Spawn. on_exit is given the exit code (negative: the signal) once all output is captured.
+        """Spawn. on_exit is given the exit code (negative: the signal), and it in words, once all output is captured.
 
         Raises OSError where the program cannot be run.
         """
         self.log = log
         self._on_exit = on_exit
+        self._oom_kills = oom_kills
         self._loop = asyncio.get_running_loop()
-        self._open_pipes = 0
-        self._exited = False
         self._process = subprocess.Popen(
             argv,
             env=dict(environ),
@@ -57,7 +62,6 @@ class ChildProcess:
             assert stream is not None
             fd = stream.fileno()
             os.set_blocking(fd, False)
-            self._open_pipes += 1
             self._loop.add_reader(fd, self._read, fd, name)
 
     @property
@@ -95,34 +99,45 @@ class ChildProcess:
             self.log.feed(name, data)
             return
         self._loop.remove_reader(fd)
-        self._open_pipes -= 1
 
     def _died(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         code = self._process.wait()
-        self._exited = True
-        # Whatever it left behind in its group goes with it, and its last words are read before its end is told. A
-        # grandchild that left the group may hold a pipe open for ever, so what is there now is all.
+        # Whatever it left behind in its group goes with it.
         self._signal_group(signal.SIGKILL)
+        try:
+            self._take_last_words()
+        except OSError:
+            log.exception("pid %d: its last words are lost", self.pid)  # a full disk must not hide its end
+        self._on_exit(
+            code, describe_exit(code, out_of_memory=code == -signal.SIGKILL and self._oom_kills.explains_one())
+        )
+
+    def _take_last_words(self) -> None:
         for stream, name in ((self._process.stdout, "out"), (self._process.stderr, "err")):
             assert stream is not None
-            self._drain(stream.fileno(), name)
-            self._loop.remove_reader(stream.fileno())
-            stream.close()
+            fd = stream.fileno()
+            self._loop.remove_reader(fd)
+            with stream:
+                self._drain(fd, name)
         self.log.flush()
-        self._on_exit(code)
 
     def _drain(self, fd: int, name: str) -> None:
+        """Read what is in a pipe now. A grandchild that left the group may hold it open, and write on for ever."""
+        left = fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(fd, READ_BYTES):
+            while left > 0 and (data := os.read(fd, left)):
+                left -= len(data)
                 self.log.feed(name, data)
 
 
 class _Prepare:
-    """Runs in the child between fork and exec. The launcher has one Python thread, so no lock can be held there."""
+    """Runs in the child between fork and exec. The launcher has one Python thread, but ZeroMQ's own beside it: nothing
+    is loaded or looked up here, for another thread may have held the loader's lock at the fork."""
 
     def __init__(self, launcher: int, cpus: frozenset[int] | None) -> None:
+        parent.prepare()
         self._launcher = launcher
         self._cpus = cpus
 
@@ -133,17 +148,22 @@ class _Prepare:
             os.sched_setaffinity(0, self._cpus)
 
 
-def describe_exit(code: int) -> str:
-    """Exit status in words: ``exit code 3`` or ``SIGKILL (killed; by the kernel if memory ran out)``."""
+HINTS = {
+    signal.SIGSEGV: " (a native crash)", signal.SIGBUS: " (a native crash)", signal.SIGILL: " (a native crash)",
+    signal.SIGFPE: " (a native crash)", signal.SIGABRT: " (a native abort)",
+}  # fmt: skip
+
+
+def describe_exit(code: int, *, out_of_memory: bool = False) -> str:
+    """Exit status in words: ``exit code 3``, ``killed by SIGSEGV (a native crash)`` or, where the kernel has lately
+    killed for want of memory, ``killed by SIGKILL, perhaps out of memory``."""
     if code >= 0:
         return f"exit code {code}"
     try:
         name = signal.Signals(-code).name
-    except ValueError:
+    except ValueError:  # a real-time signal
         name = f"signal {-code}"
-    hints = {"SIGKILL": " (killed: by someone, or by the kernel for want of memory)", "SIGSEGV": " (a native crash)",
-             "SIGABRT": " (a native abort)"}  # fmt: skip
-    return name + hints.get(name, "")
+    return f"killed by {name}{', perhaps out of memory' if out_of_memory else HINTS.get(-code, '')}"
 
 
 def python_argv(impl: str) -> list[str]:

@@ -10,21 +10,25 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import shutil
 import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psutil
 
 from .errors import ConfigError, NotFound
 from .message import Message
+from .orphans import kill_all_with
+from .spawn import DEATH_FD, RUN_DIR
 from .transport import MAX_IPC_PATH
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+CLEARING_S = 5.0
+"""How long a launcher waits for the guard of the one before it, which needs milliseconds."""
 LONGEST_SOCKET = len("/") + 40 + len("@999-") + 12 + len(".control")
 """Bytes of the longest socket name in a run directory: service, replica, incarnation, role."""
 
@@ -42,6 +46,8 @@ class RunState(Message):
 
     run: str
     launcher: Process
+    guard: Process | None = None
+    """Clears up after a launcher that is killed, and holds the lock until that is done."""
     services: list[Process] = []
     shared_memory: list[str] = []
     """Names under /dev/shm that belong to the run."""
@@ -81,9 +87,7 @@ class RunDirectory:
         _private_directory(path.parent)
         _private_directory(path)
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not cls(path, None)._take(lock):
             os.close(lock)
             state = cls(path, None).read_state()
             who = f" (pid {state.launcher.pid})" if state else ""
@@ -103,6 +107,29 @@ class RunDirectory:
             runs = ", ".join(run.name for run in list_runs()) or "none"
             raise NotFound(f"there is no run {name!r}; alive: {runs}. Start one with `zmqengine up --run {name}`")
         return cls(path, None)
+
+    def _take(self, lock: int) -> bool:
+        """Whether the lock could be had: at once, or when the guard of a launcher that was killed has cleared up."""
+        if _flock(lock):
+            return True
+        state = self.read_state()
+        if state is None or state.guard is None or _is_same(state.launcher) or not _is_same(state.guard):
+            return _flock(lock)
+        try:
+            guard = os.pidfd_open(state.guard.pid)
+        except ProcessLookupError:
+            return _flock(lock)
+        try:
+            select.select([guard], [], [], CLEARING_S)
+        finally:
+            os.close(guard)
+        return _flock(lock)
+
+    @property
+    def lock(self) -> int:
+        """The descriptor that holds the name, for a guard to keep."""
+        assert self._lock is not None
+        return self._lock
 
     @property
     def alive(self) -> bool:
@@ -147,6 +174,10 @@ class RunDirectory:
     def clear_stale(self) -> list[str]:
         """End the processes and remove the files that a killed launcher left. What was done, in words."""
         done: list[str] = []
+        # First what is no longer a child of a service; those below would lose theirs.
+        orphans = kill_all_with(f"{RUN_DIR}={self.path}", f"{DEATH_FD}=")
+        if orphans:
+            done.append(f"killed {orphans} processes that were tied to a launcher that is gone")
         state = self.read_state()
         if state is not None:
             for process in state.services:
@@ -209,10 +240,24 @@ def _private_directory(path: Path) -> None:
         path.chmod(0o700)
 
 
+def _flock(lock: int) -> bool:
+    """Whether the lock could be taken at once."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_same(process: Process) -> bool:
+    """Whether it still runs: this very process, not another with its number."""
+    found = process_of(process.name, process.pid)
+    return found is not None and abs(found.started - process.started) <= 0.02
+
+
 def _kill_if_same(process: Process) -> bool:
     """SIGKILL a process with its children, if it is the one that was meant."""
-    same: Any = process_of(process.name, process.pid)
-    if same is None or abs(same.started - process.started) > 0.02:
+    if not _is_same(process):
         return False
     victims = [psutil.Process(process.pid)]
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _PREFIX = "ZMQENGINE_"
+INCARNATION = f"{_PREFIX}INCARNATION"
+RUN_DIR = f"{_PREFIX}RUN_DIR"
+DEATH_FD = f"{_PREFIX}DEATH_FD"
+"""Who has it ends with its launcher."""
 
 
 def new_incarnation() -> str:

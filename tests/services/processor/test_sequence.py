@@ -340,7 +340,7 @@ def test_however_engines_are_lost_the_text_is_the_undisturbed_one(
         assert stream.request.generated_token_ids == [*output[:have]]
         stream.send(max(0, have - repeated), output[max(0, have - repeated) : have + tokens])
         stream.end(PeerLost("engine"))
-        if one.failures or one.deltas and one.deltas[-1].finish_reason:
+        if one.failures or (one.deltas and one.deltas[-1].finish_reason):
             break
         one.ports.pass_time()
         if before == "absent" and one.sequence._failures < POLICY.attempts:
