@@ -15,7 +15,7 @@ from .deferred import Deferred
 from .dispatcher import Dispatcher
 from .errors import Unsupported
 from .loop import Loop
-from .stream import Outlet
+from .streams import Outlet
 
 
 class AsyncioLoop(Loop):

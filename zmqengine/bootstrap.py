@@ -1,6 +1,6 @@
 """What a spawned service process runs: ``python -m zmqengine.bootstrap services.worker.service:Worker``.
 
-It ties itself to the launcher before anything else, and imports the implementation only after HELLO.
+It is tied to the launcher since before it was executed (`process`), and imports the implementation only after HELLO.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import signal
 import sys
 from typing import Any
 
-from . import parent
 from .spawn import SpawnInfo
 
 
@@ -43,15 +42,16 @@ def main() -> int:
     if info is None or len(sys.argv) != 2:
         print("zmqengine.bootstrap is run by `zmqengine up`; run a service by hand with python -m services.NAME")
         return 2
-    if info.death_fd >= 0:
-        parent.die_with_parent()
     faulthandler.enable()  # a native crash leaves the stacks in the log
     faulthandler.register(signal.SIGUSR1)  # so does the launcher's question where a stalled service hangs
+    from . import transport
     from .host import Host
     from .logging_setup import configure_logging
 
     configure_logging(info.name, info.incarnation)
-    return Host(info, lambda: load_implementation(sys.argv[1])).run(keep_what_setup_made)
+    code = Host(info, lambda: load_implementation(sys.argv[1])).run(keep_what_setup_made)
+    transport.finish()
+    return code
 
 
 def keep_what_setup_made() -> None:

@@ -30,7 +30,7 @@ from .peer import Location
 from .reconcile import Step, reconcile
 from .registry import Entry, Registry
 from .rundir import RunDirectory
-from .stream import Outlet
+from .streams import Outlet
 from .supervision import (
     Action,
     Changed,

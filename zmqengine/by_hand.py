@@ -15,6 +15,7 @@ from typing import Any
 import click
 import msgspec
 
+from . import transport
 from .bootstrap import keep_what_setup_made
 from .errors import ConfigError, ZmqEngineError
 from .host import Host, validated_config
@@ -38,6 +39,7 @@ def main(cls: type[Service], argv: list[str] | None = None) -> None:
     except ZmqEngineError as error:
         click.echo(f"error: {error}", err=True)
         code = 1
+    transport.finish()
     sys.exit(code)
 
 

@@ -16,7 +16,7 @@ from .errors import DeadlineExceeded, PeerLost, StaleIncarnation, UsageError
 from .events import Event
 from .interface import Incoming, Interface, Mark, Method
 from .peer import CALL_DEADLINE_S, Location, bind_arguments, take_feed
-from .stream import Stream
+from .streams import Stream
 
 if TYPE_CHECKING:
     from .retry import Policy

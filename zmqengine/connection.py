@@ -13,7 +13,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,19 +32,11 @@ from .errors import (
 )  # fmt: skip
 from .feeder import Feeder
 from .interface import Method
-from .stream import Stream
+from .streams import Stream
 from .wire import Kind
 
-
-class LinkLike(Protocol):
-    """What a connection needs of its transport (`transport.Link`, or one in memory for tests)."""
-
-    peer: str
-    lost: PeerLost | None
-
-    def receive(self) -> list[bytes] | None: ...
-    def send(self, frame: bytes) -> bool: ...
-    def close(self) -> None: ...
+if TYPE_CHECKING:
+    from .seams import LinkLike
 
 
 _any_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder()

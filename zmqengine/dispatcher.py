@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from types import CoroutineType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,10 +34,13 @@ from .errors import (
 )  # fmt: skip
 from .interface import Method
 from .latency import Latencies
-from .stream import Inlet, Outlet
-from .trace import Span, Tracer
+from .streams import Inlet, Outlet
 from .transport import Sent
 from .wire import Kind
+
+if TYPE_CHECKING:
+    from .seams import PortLike, Runner
+    from .tracer import Span, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -51,26 +54,6 @@ OVERLOADED_RETRY_S = 0.1
 
 _LATER = (Deferred, CoroutineType)
 """What a handler returns that has its answer later."""
-
-
-class PortLike(Protocol):
-    """What the dispatcher needs of its transport (`transport.Port`, or one in memory for tests)."""
-
-    endpoint: str
-
-    def receive(self) -> tuple[bytes, list[bytes]] | None: ...
-    def receive_expected(self) -> tuple[bytes, list[bytes]] | None: ...
-    def send(self, identity: bytes, frame: bytes) -> Sent: ...
-    def close(self) -> None: ...
-
-
-class Runner(Protocol):
-    """How a handler that is no plain function is run; the service's loop implements it."""
-
-    def run_coroutine(self, coroutine: Any, answer: Deferred[Any]) -> None: ...
-    def run_async_generator(self, generator: Any, outlet: Outlet[Any]) -> None: ...
-    def run_generator(self, generator: Any, outlet: Outlet[Any]) -> None: ...
-    def run_in_thread(self, function: Callable[[], Any], answer: Deferred[Any]) -> None: ...
 
 
 class Handler:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from .message import Message
-from .stream import Outlet
+from .streams import Outlet
 
 T = TypeVar("T")
 

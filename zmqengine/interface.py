@@ -14,7 +14,6 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -31,8 +30,7 @@ _INJECTED: set[Any] = set()
 _INCOMING: set[Any] = set()
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """What a decorator says of a method."""
 
     kind: MethodKind
@@ -41,20 +39,18 @@ class Mark:
     thread: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """The stream that a caller sends along with its call."""
 
     name: str
     """Of the parameter; it is given by name."""
     item: Any
     """Type of its items."""
-    decoder: Any = field(default=None, compare=False, repr=False)
+    decoder: Any = None
     """msgspec's decoder of a message of items; None: of whatever comes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(msgspec.Struct, frozen=True):
     """One method of an interface, ready for dispatch."""
 
     name: str
@@ -65,7 +61,7 @@ class Method:
     returns: Any
     """Type of the answer, or of each item of a stream."""
     doc: str
-    decoder: Any = field(default=None, compare=False, repr=False)
+    decoder: Any = None
     """msgspec's decoder of an answer, or of a message of items; None: of whatever comes."""
     inlet: Incoming | None = None
     """The stream that the caller sends along, if it has one."""
@@ -169,7 +165,9 @@ class Interface:
         for name in set(inherited) & set(own):
             _check_override(cls, inherited[name], own[name])
         # What the interface declares is the protocol; an override adds only how it is run.
-        cls.methods = own | {n: replace(m, mark=own[n].mark if n in own else m.mark) for n, m in inherited.items()}
+        cls.methods = own | {
+            n: msgspec.structs.replace(m, mark=own[n].mark if n in own else m.mark) for n, m in inherited.items()
+        }
 
     @classmethod
     def fingerprint(cls) -> str:

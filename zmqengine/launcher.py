@@ -107,11 +107,16 @@ class Launcher:
             return  # an action of the event in progress told this one
         while self._events:
             try:
-                for action in self._supervisor.handle(self._events[0], time.monotonic()):
-                    self._do(action)
+                actions = self._supervisor.handle(self._events[0], time.monotonic())
             except Exception:
                 # A fault of ours in one event must not leave the run unsupervised.
                 log.exception("could not handle %r", self._events[0])
+                actions = []
+            for action in actions:
+                try:
+                    self._do(action)
+                except Exception:
+                    log.exception("could not do %r", action)  # the others are not to be lost with it
             self._events.popleft()
         self._schedule_tick()
 
@@ -260,7 +265,13 @@ class Launcher:
                 found = process_of(name, member.process.pid)
                 if found is not None:
                     services.append(found)
-        self._directory.write_state(RunState(run=self._directory.name, launcher=launcher, services=services))
+        state = RunState(
+            run=self._directory.name, launcher=launcher, guard=self._directory.guard, services=services
+        )  # fmt: skip
+        try:
+            self._directory.write_state(state)
+        except OSError as error:  # a full disk; the guard finds the processes without it
+            log.error("cannot write state.json: %s", error)
 
     # Health
 

@@ -26,7 +26,7 @@ from .connection import Connection
 from .deferred import Deferred
 from .dispatcher import Dispatcher
 from .errors import Unsupported
-from .stream import Outlet
+from .streams import Outlet
 
 if TYPE_CHECKING:
     import concurrent.futures

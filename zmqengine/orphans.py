@@ -8,26 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import time
 from collections.abc import Iterator
 
 ROUNDS = 5
 """A process that forks while it is being looked for is found in the next round."""
 
 
-def kill_all_with(*settings: str) -> int:
+def kill_all_with(*settings: str, wait_s: float = 0.0) -> int:
     """SIGKILL every process of this user whose environment has all these settings (``NAME=value``, or ``NAME=`` for
-    any value), but this one; how many they were."""
-    killed: set[int] = set()
-    for _ in range(ROUNDS):
-        known = len(killed)
-        for pid, pidfd in _with_environment([f"\0{setting}".encode() for setting in settings]):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                killed.add(pid)
-        if len(killed) == known:
-            break
-    return len(killed)
+    any value), but this one; how many they were. wait_s: how long to wait until they are gone."""
+    killed: dict[int, int] = {}
+    try:
+        for _ in range(ROUNDS):
+            known = len(killed)
+            for pid, pidfd in _with_environment([f"\0{setting}".encode() for setting in settings]):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    if pid not in killed:
+                        killed[pid] = os.dup(pidfd)
+            if len(killed) == known:
+                break
+        until = time.monotonic() + wait_s
+        for pidfd in killed.values():
+            select.select([pidfd], [], [], max(0.0, until - time.monotonic()))
+        return len(killed)
+    finally:
+        for pidfd in killed.values():
+            os.close(pidfd)
 
 
 def _with_environment(settings: list[bytes]) -> Iterator[tuple[int, int]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from . import transport, wire
 from .connection import Connection, NoLink
@@ -13,10 +13,11 @@ from .errors import PeerLost, UsageError, ZmqEngineError
 from .interface import Method
 from .loop import Loop
 from .message import Message
-from .stream import Stream
+from .streams import Stream
 
 if TYPE_CHECKING:
     from .retry import Policy
+    from .seams import Declared
 
 log = logging.getLogger(__name__)
 
@@ -128,15 +129,6 @@ class Route:
         self._loop.touch()
         for listener in self._listeners:
             listener(location)
-
-
-class Declared(Protocol):
-    """What tells the methods of a service: its `Interface`, or its own description."""
-
-    @property
-    def protocol(self) -> str: ...
-    @property
-    def methods(self) -> Mapping[str, Method]: ...
 
 
 class Peer:

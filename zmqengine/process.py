@@ -149,8 +149,8 @@ class _Prepare:
 
 
 HINTS = {
-    signal.SIGSEGV: " (a native crash)", signal.SIGBUS: " (a native crash)", signal.SIGILL: " (a native crash)",
-    signal.SIGFPE: " (a native crash)", signal.SIGABRT: " (a native abort)",
+    "SIGSEGV": " (a native crash)", "SIGBUS": " (a native crash)", "SIGILL": " (a native crash)",
+    "SIGFPE": " (a native crash)", "SIGABRT": " (a native abort)",
 }  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def describe_exit(code: int, *, out_of_memory: bool = False) -> str:
         name = signal.Signals(-code).name
     except ValueError:  # a real-time signal
         name = f"signal {-code}"
-    return f"killed by {name}{', perhaps out of memory' if out_of_memory else HINTS.get(-code, '')}"
+    return f"killed by {name}{', perhaps out of memory' if out_of_memory else HINTS.get(name, '')}"
 
 
 def python_argv(impl: str) -> list[str]:

@@ -24,9 +24,11 @@ from .errors import ConfigError, NotFound
 from .message import Message
 from .orphans import kill_all_with
 from .spawn import DEATH_FD, RUN_DIR
-from .transport import MAX_IPC_PATH
+from .transport import MAX_IPC_PATH, somebody_listens
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+KILL_WAIT_S = 2.0
+"""For a process to be gone after its SIGKILL."""
 CLEARING_S = 5.0
 """How long a launcher waits for the guard of the one before it, which needs milliseconds."""
 LONGEST_SOCKET = len("/") + 40 + len("@999-") + 12 + len(".control")
@@ -78,6 +80,8 @@ class RunDirectory:
     def __init__(self, path: Path, lock: int | None) -> None:
         self.path = path
         self.name = path.name
+        self.guard: Process | None = None
+        """Who clears up if this process is killed."""
         self._lock = lock
 
     @classmethod
@@ -175,7 +179,7 @@ class RunDirectory:
         """End the processes and remove the files that a killed launcher left. What was done, in words."""
         done: list[str] = []
         # First what is no longer a child of a service; those below would lose theirs.
-        orphans = kill_all_with(f"{RUN_DIR}={self.path}", f"{DEATH_FD}=")
+        orphans = kill_all_with(f"{RUN_DIR}={self.path}", f"{DEATH_FD}=", wait_s=KILL_WAIT_S)
         if orphans:
             done.append(f"killed {orphans} processes that were tied to a launcher that is gone")
         state = self.read_state()
@@ -188,7 +192,9 @@ class RunDirectory:
                     Path("/dev/shm", Path(name).name).unlink()
                     done.append(f"removed /dev/shm/{name}")
         for path in list(self.path.iterdir()):
-            if path.is_socket() or path.name in ("state.json", "state.json.new"):
+            # A service that somebody runs by hand may still serve.
+            left = path.is_socket() and not somebody_listens(str(path))
+            if left or path.name in ("state.json", "state.json.new"):
                 path.unlink(missing_ok=True)
         return done
 
@@ -265,5 +271,5 @@ def _kill_if_same(process: Process) -> bool:
     for victim in victims:
         with contextlib.suppress(psutil.NoSuchProcess):
             victim.send_signal(signal.SIGKILL)
-    psutil.wait_procs(victims, timeout=2.0)
+    psutil.wait_procs(victims, timeout=KILL_WAIT_S)
     return True

@@ -16,7 +16,7 @@ if typing.TYPE_CHECKING:
     from .host import Host
     from .loop import Loop
     from .peer import Peer
-    from .trace import Tracer
+    from .tracer import Tracer
 
 
 class Service(Interface):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 _PREFIX = "ZMQENGINE_"
 INCARNATION = f"{_PREFIX}INCARNATION"
@@ -16,15 +16,14 @@ DEATH_FD = f"{_PREFIX}DEATH_FD"
 
 def new_incarnation() -> str:
     """A fresh random identity, for one run of one process."""
-    return secrets.token_hex(6)
+    return os.urandom(6).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnInfo:
+class SpawnInfo(msgspec.Struct, frozen=True):
     """Identity and surroundings of one incarnation of a service."""
 
     name: str
-    incarnation: str = field(default_factory=new_incarnation)
+    incarnation: str = msgspec.field(default_factory=new_incarnation)
     run: str = ""
     """Name of the run; empty for a service that runs alone."""
     run_dir: str = ""
@@ -43,21 +42,21 @@ class SpawnInfo:
         """The variables that carry this."""
         return {
             f"{_PREFIX}{name.upper()}": str(value)
-            for name in self.__slots__
+            for name in self.__struct_fields__
             if (value := getattr(self, name)) not in ("", -1)
         }
 
     @classmethod
     def variables(cls) -> frozenset[str]:
         """Names of the variables that carry this."""
-        return frozenset(f"{_PREFIX}{name.upper()}" for name in cls.__slots__)
+        return frozenset(f"{_PREFIX}{name.upper()}" for name in cls.__struct_fields__)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> SpawnInfo | None:
         """What the launcher told this process; None if it was not spawned by one."""
         if f"{_PREFIX}NAME" not in environ or f"{_PREFIX}BROKER" not in environ:
             return None
-        found = {n: environ[key] for n in cls.__slots__ if (key := f"{_PREFIX}{n.upper()}") in environ}
+        found = {n: environ[key] for n in cls.__struct_fields__ if (key := f"{_PREFIX}{n.upper()}") in environ}
         death_fd = int(found.pop("death_fd", "-1"))
         return cls(**found, death_fd=death_fd)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from .lifecycle import State
 from .table import Table
@@ -10,35 +10,30 @@ from .table import Table
 # Events
 
 
-@dataclass(frozen=True, slots=True)
-class StartAsked:
+class StartAsked(Struct, frozen=True):
     """Start every row."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopAsked(Struct, frozen=True):
     """Stop the run; force: without drain."""
 
     reason: str
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RestartAsked:
+class RestartAsked(Struct, frozen=True):
     """An operator wants one service restarted."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableChanged:
+class TableChanged(Struct, frozen=True):
     """An operator wants the run to be as another table says."""
 
     table: Table
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
+class Spawned(Struct, frozen=True):
     """The process of an incarnation runs."""
 
     name: str
@@ -46,8 +41,7 @@ class Spawned:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnFailed:
+class SpawnFailed(Struct, frozen=True):
     """It could not be started at all."""
 
     name: str
@@ -55,8 +49,7 @@ class SpawnFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class HelloReceived:
+class HelloReceived(Struct, frozen=True):
     """An incarnation said HELLO; imported: its code is there, and it awaits its release."""
 
     name: str
@@ -64,8 +57,7 @@ class HelloReceived:
     imported: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressSeen:
+class ProgressSeen(Struct, frozen=True):
     """Setup goes forward."""
 
     name: str
@@ -73,16 +65,14 @@ class ProgressSeen:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadySeen:
+class ReadySeen(Struct, frozen=True):
     """It answered on its real endpoint, after its selftest."""
 
     name: str
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class FailureTold:
+class FailureTold(Struct, frozen=True):
     """The service itself says why it fails; its exit follows."""
 
     name: str
@@ -90,8 +80,7 @@ class FailureTold:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class LifeSeen:
+class LifeSeen(Struct, frozen=True):
     """The outcome of one health call of a service that was READY."""
 
     name: str
@@ -101,8 +90,7 @@ class LifeSeen:
     busy_allowed_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(Struct, frozen=True):
     """A process ended. how: in words, as ``exit code 1``; clean: by exit code 0."""
 
     name: str
@@ -111,8 +99,7 @@ class Exited:
     clean: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
@@ -124,24 +111,21 @@ Event = (
 # Actions
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(Struct, frozen=True):
     """Start a process for the row."""
 
     name: str
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Let it set itself up: answer its HELLO with WELCOME, and probe it until it is READY."""
 
     name: str
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Struct, frozen=True):
     """Have it finish what is in flight, within deadline_s, and end."""
 
     name: str
@@ -149,32 +133,28 @@ class Drain:
     deadline_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(Struct, frozen=True):
     """SIGTERM to its group."""
 
     name: str
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     """SIGKILL to its whole tree."""
 
     name: str
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class DumpStacks:
+class DumpStacks(Struct, frozen=True):
     """Have it write the stacks of its threads into its log."""
 
     name: str
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """A service changed its state: tell whoever looks. text: why, where there is a reason."""
 
     name: str
@@ -182,13 +162,11 @@ class Changed:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Up:
+class Up(Struct, frozen=True):
     """All is READY."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartBroke:
+class StartBroke(Struct, frozen=True):
     """The start failed; what was started is being stopped."""
 
     name: str
@@ -196,8 +174,7 @@ class StartBroke:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Down:
+class Down(Struct, frozen=True):
     """Nothing runs any more."""
 
 

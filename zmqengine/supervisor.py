@@ -121,8 +121,7 @@ class Supervisor:
 
     def _spawn(self, unit: Unit, now: float) -> None:
         """Begin an incarnation. Its code is imported while others load; setup waits for its release."""
-        if unit.next_row is not None:
-            unit.row, unit.next_row = unit.next_row, None
+        unit.take_next_row()
         if unit.row.external:
             return  # somebody will start it
         blocked_by = blocker(self.table, self.units, unit)
@@ -244,10 +243,11 @@ class Supervisor:
             self._ended(unit, event.how, event.clean, now)
 
     def _ended(self, unit: Unit, how: str, clean: bool, now: float) -> None:
-        phase = unit.state
+        phase, by_hand = unit.state, unit.row.external
         disorder = self._disorder(unit, how, clean)
         unit.clear_deadlines()
         unit.pid = None
+        unit.take_next_row()
         if unit.stopping:
             self._move(unit, Trigger.STOP, disorder)
             if unit.again and self.phase in (Phase.UP, Phase.STARTING):
@@ -255,7 +255,7 @@ class Supervisor:
                 self._spawn(unit, now)
             self._go_on_stopping(now)
             return
-        if unit.row.external:
+        if by_hand:
             self._move(unit, Trigger.STOP, f"it ended ({how}); it is run by hand")
             return
         cause = unit.doom or unit.told or (f"it ended by itself ({how})" if clean else how)
@@ -364,6 +364,8 @@ class Supervisor:
         self.units = {row.name: before.pop(row.name) if row.name in before else Unit(row) for row in self.table.rows}
         for unit in before.values():  # those of the old table alone; and those run by hand beside it, which stay
             unit.leaving = unit.leaving or kinds.get(unit.name) == "stop"
+            if unit.leaving:
+                unit.again, unit.next_row, unit.restart_at = False, None, None
         self.units.update(before)
         for row in self.table.rows:
             unit, kind = self.units[row.name], kinds.get(row.name)

@@ -13,7 +13,7 @@ import functools
 import re
 import secrets
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from .errors import UsageError
 
@@ -22,24 +22,6 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{
 
 current: contextvars.ContextVar[str | None] = contextvars.ContextVar("zmqengine.traceparent", default=None)
 """The traceparent of the work in progress."""
-
-
-class Span(Protocol):
-    """One call being served."""
-
-    @property
-    def traceparent(self) -> str:
-        """What the calls carry that are made on behalf of it."""
-
-    def end(self, error: BaseException | None) -> None:
-        """The call has got its terminal answer."""
-
-
-class Tracer(Protocol):
-    """Makes spans of the calls that a service serves."""
-
-    def begin(self, method: str, traceparent: str | None) -> Span:
-        """A call begins. traceparent: its caller's, if it sent one."""
 
 
 def new_traceparent() -> str:

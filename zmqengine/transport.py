@@ -11,10 +11,10 @@ import os
 import select
 import socket as unix
 import struct
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -51,8 +51,7 @@ def context() -> zmq.Context[zmq.Socket[bytes]]:
     return _contexts[pid]
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(NamedTuple):
     """What is installed."""
 
     pyzmq: str
@@ -64,6 +63,19 @@ class Library:
 def library() -> Library:
     """The versions of pyzmq and libzmq."""
     return Library(zmq.pyzmq_version(), zmq.zmq_version(), bool(zmq.has("curve")))
+
+
+def finish() -> None:
+    """What a process does last: wait until what its closed sockets have still to send is sent, at most LINGER_MS.
+
+    A process that just ends takes its last answers along, for the thread that sends them ends with it.
+    """
+    ending = _contexts.pop(os.getpid(), None)
+    if ending is not None:
+        # A socket that was left open would make it wait for ever, so it is waited for elsewhere.
+        thread = threading.Thread(target=ending.term, name="finish", daemon=True)
+        thread.start()
+        thread.join(LINGER_MS / 1000 + 0.1)
 
 
 class Sent(enum.Enum):
@@ -79,7 +91,6 @@ def _new_socket(kind: int) -> zmq.Socket[bytes]:
     socket.linger = LINGER_MS
     socket.sndhwm = socket.rcvhwm = wire.HIGH_WATER_MARK
     socket.maxmsgsize = wire.MAX_MESSAGE_BYTES
-    socket.immediate = True
     socket.handshake_ivl = 5000
     return socket
 
@@ -165,15 +176,21 @@ class Port:
 
 def _refuse_to_steal(endpoint: str) -> None:
     """libzmq unlinks whatever is at an ipc path before it binds: a second bind would silently steal a live one."""
-    path = endpoint.removeprefix("ipc://")
-    if not os.path.exists(path):
-        return
+    if somebody_listens(endpoint.removeprefix("ipc://")):
+        raise ConfigError(f"cannot bind {endpoint}: another process listens there")
+
+
+def somebody_listens(path: str) -> bool:
+    """Whether a unix socket is in use, rather than a file that was left behind."""
     with unix.socket(unix.AF_UNIX, unix.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(path)
+        except BlockingIOError:
+            return True  # its backlog is full
         except OSError:
-            return  # nobody listens: a stale file
-    raise ConfigError(f"cannot bind {endpoint}: another process listens there")
+            return False
+    return True
 
 
 class Link:
@@ -184,6 +201,10 @@ class Link:
         self.endpoint = endpoint
         self.peer = peer
         self.socket = _new_socket(zmq.DEALER)
+        # With IMMEDIATE, libzmq throws away what has come and is not read yet when the peer closes: the last answers of
+        # a service that stops (measured: a stream's end was lost in every second stop). That a peer is gone is told by
+        # the monitor, and fails what was queued.
+        self.socket.immediate = False
         self.socket.reconnect_ivl = 20
         self.socket.rcvtimeo = int(SOON_S * 1000)
         _heartbeat(self.socket, endpoint)

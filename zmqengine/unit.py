@@ -68,6 +68,11 @@ class Unit:
         self.stopping = self.again = False
         self.misses = 0
 
+    def take_next_row(self) -> None:
+        """What it was started as does not matter any more."""
+        if self.next_row is not None:
+            self.row, self.next_row = self.next_row, None
+
     def deadlines(self) -> list[float]:
         """When something is due without news."""
         dues = (self.ready_by, self.progress_by, self.term_at, self.kill_at, self.restart_at)

@@ -33,7 +33,7 @@ from services.protocols.processor import (
 from zmqengine import Config, Deferred, Service
 from zmqengine.errors import ConfigError, DeadlineExceeded, RemoteError, ZmqEngineError
 from zmqengine.peer import Peer
-from zmqengine.stream import Stream
+from zmqengine.streams import Stream
 from zmqengine.version import VERSION
 
 from . import limits

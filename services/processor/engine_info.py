@@ -1,7 +1,8 @@
-"""What the engine has said of itself, asked once per incarnation."""
+"""What the engine has said of itself: asked once, and then now and then beside the requests."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from services.protocols.engine import EngineInfo
@@ -10,12 +11,22 @@ Answer = Callable[[EngineInfo | None, BaseException | None], object]
 
 
 class EngineInfoCache:
-    """Gives every request the engine's info; however many ask at once, the engine is asked once."""
+    """Gives every request the engine's info; however many ask at once, the engine is asked once.
 
-    def __init__(self, ask: Callable[[Answer], object]) -> None:
+    Its limits change when its worker is replaced, and with its own incarnation. Neither is heard of here before the
+    engine is talked to, so what is known is used, and asked for again when it is `fresh_s` seconds old.
+    """
+
+    def __init__(
+        self, ask: Callable[[Answer], object], *, clock: Callable[[], float] = time.monotonic, fresh_s: float = 1.0
+    ) -> None:
         """ask: asks the engine, and has the answer or the error given to its argument."""
         self._ask = ask
+        self._clock = clock
+        self._fresh_s = fresh_s
         self._known: EngineInfo | None = None
+        self._known_at = 0.0
+        self._asking = False
         self._waiting: list[Answer] = []
 
     def forget(self) -> None:
@@ -26,13 +37,18 @@ class EngineInfoCache:
         """Have the info, or why there is none, given to `answer`; at once if it is known."""
         if self._known is not None:
             answer(self._known, None)
-            return
-        self._waiting.append(answer)
-        if len(self._waiting) == 1:
+            if self._clock() - self._known_at < self._fresh_s:
+                return
+        else:
+            self._waiting.append(answer)
+        if not self._asking:
+            self._asking = True
             self._ask(self._arrived)
 
     def _arrived(self, info: EngineInfo | None, error: BaseException | None) -> None:
-        self._known = info
+        self._asking = False
+        if info is not None:
+            self._known, self._known_at = info, self._clock()
         waiting, self._waiting = self._waiting, []
         failures: list[Exception] = []
         for answer in waiting:

@@ -36,25 +36,28 @@ def characters_in(prompt: Prompt) -> int:
     return _characters(texts, calls, prompt.tools, prompt.template_kwargs)
 
 
-def read_prompt(model: TextModel, prompt: Prompt, limits: Limits, *, add_special_tokens: bool = True) -> ReadPrompt:
+def read_prompt(
+    model: TextModel, prompt: Prompt, limits: Limits, *, field: str = "request.prompt", add_special_tokens: bool = True
+) -> ReadPrompt:
     """Render and tokenize a prompt. May run on any thread.
 
-    A template writes its own special tokens, so a conversation gets none in addition. Raises RequestError.
+    A template writes its own special tokens, so a conversation gets none in addition. Raises RequestError; field: where
+    the prompt stands, for it to tell.
     """
     if isinstance(prompt, TokenPrompt):
-        check_ids(prompt.token_ids, limits.vocab_size, "request.prompt")
+        check_ids(prompt.token_ids, limits.vocab_size, field)
         return ReadPrompt(prompt.token_ids, None)
-    text = _text_of(model, prompt)
+    text = _text_of(model, prompt, field)
     bound = model.tokenizer.at_least(text)
     if bound > limits.max_context:  # not worth the time that tokenizing it would take
-        raise RequestError(too_long(f"at least {bound}", limits), "request.prompt")
+        raise RequestError(too_long(f"at least {bound}", limits), field)
     add_bos = add_special_tokens and isinstance(prompt, TextPrompt)
     try:
         token_ids = model.tokenizer.encode(text, add_bos=add_bos)
     except TokenizerError as error:
-        raise RequestError(str(error), "request.prompt") from error
+        raise RequestError(str(error), field) from error
     if not token_ids:
-        raise RequestError("the prompt is empty: there is nothing to go on from", "request.prompt")
+        raise RequestError("the prompt is empty: there is nothing to go on from", field)
     return ReadPrompt(token_ids, text if isinstance(prompt, TextPrompt) else None)
 
 
@@ -80,10 +83,10 @@ def _characters(*values: Any) -> int:
     return found
 
 
-def _text_of(model: TextModel, prompt: ChatPrompt | TextPrompt) -> str:
+def _text_of(model: TextModel, prompt: ChatPrompt | TextPrompt, field: str) -> str:
     if isinstance(prompt, TextPrompt):
         return prompt.text
     try:
         return model.render(prompt)
     except TemplateError as error:
-        raise RequestError(str(error), f"request.prompt.{error.field}") from error
+        raise RequestError(str(error), f"{field}.{error.field}") from error

@@ -67,6 +67,10 @@ class Ports(Protocol):
 
     def judge(self, error: BaseException) -> Verdict: ...
 
+    def final(self, error: BaseException) -> BaseException:
+        """What to tell the reader of an error after which it is not tried again."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -216,7 +220,7 @@ class Sequence:
         retry = self._ports.judge(error).retry
         self._failures += 1
         if retry is Retry.NEVER or (retry is Retry.RESUMED and not have) or self._failures > self._policy.attempts:
-            self._fail(error)
+            self._fail(self._ports.final(error))
             return
         self._stop()
         self._cancel = self._ports.later(self._policy.delay_s(self._failures), self._again)

@@ -35,7 +35,8 @@ from services.protocols.processor import (
 )
 from services.protocols.scheduler import Placement, PlaceRequest, SchedulerInterface
 from zmqengine import Config, Deferred, Outlet, Service, errors
-from zmqengine.stream import Stream
+from zmqengine.retry import RETRY_CALL
+from zmqengine.streams import Stream
 
 from .engine_info import Answer, EngineInfoCache
 from .generation import Generation
@@ -116,7 +117,7 @@ class Processor(Service, ProcessorInterface):
             if limits is None:
                 answer.reject(error or errors.Unavailable(f"{self.config.engine} gave no limits"))
                 return
-            reading = self._read(prompt, limits, add_special_tokens)
+            reading = self._read(prompt, limits, "prompt", add_special_tokens)
             reading.add_done_callback(lambda done: _settle(answer, lambda: done.value.token_ids))
 
         self._with_limits(read)
@@ -160,7 +161,7 @@ class Processor(Service, ProcessorInterface):
         except RequestError as refused:
             out.fail(_refusal(refused))
             return
-        reading = self._read(request.prompt, limits, True)
+        reading = self._read(request.prompt, limits, "request.prompt")
         reading.add_done_callback(lambda done: self._generate(request, out, limits, done))
 
     def _generate(
@@ -188,12 +189,14 @@ class Processor(Service, ProcessorInterface):
         out.on_cancel(generation.cancel)
         generation.start()
 
-    def _read(self, prompt: Prompt, limits: Limits, add_special_tokens: bool) -> Deferred[ReadPrompt]:
+    def _read(
+        self, prompt: Prompt, limits: Limits, field: str, add_special_tokens: bool = True
+    ) -> Deferred[ReadPrompt]:
         """Read a prompt, a long one beside the loop: tokenizing releases the interpreter's lock."""
         answer: Deferred[ReadPrompt] = Deferred()
 
         def read() -> ReadPrompt:
-            return read_prompt(self._model, prompt, limits, add_special_tokens=add_special_tokens)
+            return read_prompt(self._model, prompt, limits, field=field, add_special_tokens=add_special_tokens)
 
         if characters_in(prompt) > self.config.thread_characters:
             self.loop.run_in_thread(read, answer)
@@ -215,7 +218,7 @@ class Processor(Service, ProcessorInterface):
         self._info.get(known)
 
     def _ask_info(self, answer: Answer) -> None:
-        call = self._engine.options(deadline_s=self.config.engine_timeout_s).info()
+        call = self._engine.options(deadline_s=self.config.engine_timeout_s, retry=RETRY_CALL).info()
         call.add_done_callback(
             lambda done: answer(done.value, None) if done.error is None else answer(None, _absent(done.error))
         )
@@ -234,6 +237,10 @@ class Processor(Service, ProcessorInterface):
         if engine.value.worker != "ready":
             raise errors.Unavailable(f"the engine's worker is {engine.value.worker}", retry_after_s=1.0)
         return "ok"
+
+
+class _EngineAbsent(errors.Unavailable):
+    """No engine came within the time for it."""
 
 
 class _Ports:
@@ -264,14 +271,16 @@ class _Ports:
         stream: Stream[TokenChunk] = peer.generate(request)
         # A stream has no deadline, and waits for an engine that is not there as long as the run has one by that name.
         timer = self._service.loop.call_later(limit_s, lambda: None if peer.incarnation else absent())
+        gave_up: _EngineAbsent | None = None
 
         def absent() -> None:
-            ended(errors.Unavailable(f"{engine} has not been there for {limit_s:g} s", retry_after_s=1.0))
+            nonlocal gave_up
+            gave_up = _EngineAbsent(f"{engine} has not been there for {limit_s:g} s", retry_after_s=1.0)
             stream.cancel("the engine is not there")
 
         def ended(error: BaseException | None) -> None:
             timer.cancel()
-            on_end(error)
+            on_end(gave_up or error)
 
         def cancel() -> None:
             timer.cancel()
@@ -286,12 +295,19 @@ class _Ports:
     def judge(self, error: BaseException) -> Verdict:
         if isinstance(error, errors.PeerLost):
             return Verdict(Retry.ALWAYS, begun=True)
+        if isinstance(error, _EngineAbsent):  # it has been waited for already
+            return Verdict(Retry.NEVER, begun=False)
         if isinstance(error, errors.StaleIncarnation | errors.Unavailable):
             return Verdict(Retry.ALWAYS, begun=False)
         if isinstance(error, errors.Overloaded):
             return Verdict(Retry.RESUMED, begun=False)
         refused = isinstance(error, errors.RemoteError) and not isinstance(error, errors.HandlerFailed)
         return Verdict(Retry.NEVER, begun=not refused)
+
+    def final(self, error: BaseException) -> BaseException:
+        if isinstance(error, errors.PeerLost):  # to the reader it would say that this service is lost
+            return errors.Unavailable(f"given up: {error}", retry_after_s=1.0)
+        return error
 
 
 def _settle(answer: Deferred[Any], make: Callable[[], Any]) -> None:
@@ -316,6 +332,6 @@ def _refusal(error: RequestError) -> errors.InvalidArgument:
 
 def _absent(error: BaseException) -> BaseException:
     """An engine that does not answer what it can always answer once it is there, is not there."""
-    if isinstance(error, errors.DeadlineExceeded):
+    if isinstance(error, errors.DeadlineExceeded | errors.PeerLost):
         return errors.Unavailable(f"the engine or its worker is not there: {error}", retry_after_s=1.0)
     return error

@@ -15,7 +15,8 @@ from jinja2 import meta
 
 from services.protocols.processor import ChatMessage, ChatPrompt
 
-from .template_sandbox import Budget, LimitedEnvironment, spending
+from .template_budget import Budget, spending
+from .template_sandbox import LimitedEnvironment
 
 MAX_SOURCE = 1_000_000
 """Characters of a template."""
@@ -62,7 +63,12 @@ class ChatTemplate:
                 tree = environment.parse(source)
                 self.variables = frozenset(meta.find_undeclared_variables(tree))
                 self._template = environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError, MemoryError) as error:
+        except (
+            jinja2.TemplateError,
+            ValueError,
+            RecursionError,
+            MemoryError,
+        ) as error:  # ValueError: a number of 5000 digits
             raise TemplateError(f"the model's chat template does not compile: {_reason(error)}") from error
 
     @property

@@ -3,8 +3,9 @@
 A template comes with the model's files, so it is not to be trusted. jinja2's sandbox keeps it from Python's internals
 and from changing its arguments; it does not keep it from looping for ever or from making a string of a terabyte. So:
 
-- every turn of a loop, every call of a macro or function is counted, and the time looked at (`Budget.spend`);
+- every turn of a loop, every call of a macro, function, filter or test is counted, and the time looked at;
 - everything printed or concatenated is charged by its size, and so is constant text in loops;
+- every list, tuple and mapping is measured as it is made, and so are the arguments of calls (`template_budget`);
 - operators and methods that make much of little (`'a' * n`, replace, ljust, format widths, powers) are checked first;
 - filters that expand by a number are not there. No filter, test or function reaches files, network or environment.
 
@@ -14,80 +15,31 @@ of jinja2's compiler, which is linear in the template's own length; that length 
 
 from __future__ import annotations
 
-import contextvars
-import json
 import re
 import string
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import Any
 
 from jinja2 import nodes
-from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.filters import do_round
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Undefined
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from .template_budget import LEAF, MAX_SIZE, TemplateLimit, charge, made, measure
+from .template_filters import REMOVED_FILTERS, REPLACED_FILTERS, check_number, counted, join, limited, printed, replace
 
 MAX_NUMBER = 100_000
 """Counts, widths and repetitions."""
 MAX_BITS = 1024
 """Size of an integer."""
-MAX_INDENT = 100
-_REMOVED_FILTERS = (
-    "batch", "center", "filesizeformat", "forceescape", "format", "pprint", "random", "slice", "urlize", "wordwrap",
-    "xmlattr",
-)  # fmt: skip
 _REMOVED_GLOBALS = ("lipsum",)
 _REFUSED_METHODS = frozenset({"encode", "expandtabs", "translate"})
 """Methods of str: bytes have expanding methods of their own, and the others expand by a number or a table."""
 _PADDING_METHODS = frozenset({"center", "ljust", "rjust", "zfill"})
 _WIDE_CONVERSION = re.compile(r"%[^a-zA-Z%]*(\d{5}|\*)")
-_MAX_DEPTH = 64
-
-
-class TemplateLimit(SecurityError):
-    """The template does more than it may."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """What one rendering may still use."""
-
-    deadline: float
-    characters: int
-    clock: Callable[[], float] = time.monotonic
-
-    def spend(self, characters: int) -> None:
-        """Use some; raises TemplateLimit when the time or the characters are used up."""
-        self.characters -= characters
-        if self.characters < 0:
-            raise TemplateLimit("it makes more text than it may")
-        if self.clock() > self.deadline:
-            raise TemplateLimit("it runs longer than it may")
-
-
-_budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("template budget", default=None)
-
-
-@contextmanager
-def spending(budget: Budget) -> Iterator[None]:
-    """Charge what is rendered within to a budget."""
-    token = _budget.set(budget)
-    try:
-        yield
-    finally:
-        _budget.reset(token)
-
-
-def charge(characters: int) -> None:
-    """Charge the rendering in progress; a no-op while a template is compiled."""
-    budget = _budget.get()
-    if budget is not None:
-        budget.spend(characters)
+_WIDTH = re.compile(r"\d+")
 
 
 class GenerationTag(Extension):
@@ -101,6 +53,14 @@ class GenerationTag(Extension):
         return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
 
 
+class OpaqueNamespace(Namespace):
+    """A namespace that does not write out what it holds, which may be itself: its members change, so it is measured as
+    a leaf."""
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
+
+
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
     """The sandbox with limits; what templates are compiled and rendered in."""
 
@@ -110,23 +70,24 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols], finalize=printed
         )
-        for name in _REMOVED_FILTERS:
+        for name in REMOVED_FILTERS:
             del self.filters[name]
         for name in _REMOVED_GLOBALS:
             del self.globals[name]
-        self.filters.update(
-            replace=_replace, indent=_indent, join=_join, string=printed, tojson=_to_json, sum=_sum, round=_round
-        )
+        self.filters.update(REPLACED_FILTERS)
+        self.filters = {name: limited(function) for name, function in self.filters.items()}
+        self.tests = {name: counted(function) for name, function in self.tests.items()}
+        self.globals["namespace"] = OpaqueNamespace
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Where jinja2 turns text into a tree: the counting of loops and concatenations is put into it here."""
+        """Where jinja2 turns text into a tree: what counts loops, concatenations and literals is put into it here."""
         tree = super()._parse(source, name, filename)
         found: Any = tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock))
         for loop in found:
             constant = sum(len(text.data) for text in loop.find_all(nodes.TemplateData))
             turn = _call(loop.lineno, "limit_turn", nodes.Const(constant, lineno=loop.lineno))
             loop.body.insert(0, nodes.ExprStmt(turn, lineno=loop.lineno))
-        rewritten: nodes.Template = _rewrite_concatenations(tree)
+        rewritten: nodes.Template = _rewrite(tree)
         rewritten.set_environment(self)
         return rewritten
 
@@ -138,30 +99,33 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         """The operator `~`."""
         return "".join(map(printed, values))
 
+    def build(self, value: Any) -> Any:
+        """A list, tuple or mapping that is written in the template."""
+        return made(value)
+
     def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Every call that a template makes."""
         charge(1)
+        if sum(map(measure, (*args, *kwargs.values()))) > MAX_SIZE:
+            raise TemplateLimit("a call is given more than it may be")
         owner = getattr(function, "__self__", None)
         if isinstance(owner, str):
             if function.__name__ == "join" and len(args) == 1:
-                return _join(args[0], owner)
+                return join(args[0], owner)
             if function.__name__ == "replace":
-                return _replace(owner, *args, **kwargs)
+                return replace(owner, *args, **kwargs)
             _check_method(function.__name__, args)
         elif isinstance(owner, int | float | complex | bytes | bytearray):
             raise TemplateLimit(f"methods of {type(owner).__name__} are not for templates")
         result = super().call(context, function, *args, **kwargs)
-        if isinstance(result, str):
-            charge(len(result))
-        return result
+        if isinstance(result, KeysView | ValuesView | ItemsView):  # it has no size of its own
+            result = list(result)
+        return made(result)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """The operators of `intercepted_binops`."""
         _check_operands(operator, left, right)
-        result = super().call_binop(context, operator, left, right)
-        if isinstance(result, str | list | tuple):
-            charge(len(result))
-        return result
+        return made(super().call_binop(context, operator, left, right))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """`str.format` of the sandbox, its widths bounded."""
@@ -171,43 +135,10 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         text, checked = value.__self__, wrapped
 
         def limited(*args: Any, **kwargs: Any) -> str:
-            _check_format(text)
+            _check_format(text, max(map(measure, (*args, *kwargs.values())), default=0))
             return checked(*args, **kwargs)
 
         return limited
-
-
-def printed(value: Any) -> Any:
-    """What `{{ value }}` prints, charged; jinja2's `finalize`."""
-    if not isinstance(value, str):
-        if isinstance(value, Undefined):
-            return str(value)  # empty, or the error of a stricter kind
-        _charge_nodes(value)
-        value = str(value)
-    charge(len(value))
-    return value
-
-
-def _charge_nodes(value: Any, depth: int = 0) -> None:
-    """Lists may hold one another many times over, so a small structure can be long when written."""
-    if depth > _MAX_DEPTH:
-        raise TemplateLimit("a value is nested deeper than it may be")
-    if isinstance(value, str):
-        charge(len(value))
-    elif isinstance(value, Mapping):
-        for key, member in value.items():
-            _charge_nodes(key, depth + 1)
-            _charge_nodes(member, depth + 1)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for member in value:
-            _charge_nodes(member, depth + 1)
-    else:
-        charge(8)
-
-
-def _check_number(value: Any, limit: int) -> None:
-    if isinstance(value, int) and abs(value) > limit:
-        raise TemplateLimit(f"a width, count or precision of {value} is beyond {limit}")
 
 
 def _check_method(name: str, args: tuple[Any, ...]) -> None:
@@ -215,23 +146,40 @@ def _check_method(name: str, args: tuple[Any, ...]) -> None:
     if name in _REFUSED_METHODS:
         raise TemplateLimit(f"str.{name} is not for templates")
     if name in _PADDING_METHODS and args:
-        _check_number(args[0], MAX_NUMBER)
+        check_number(args[0], MAX_NUMBER)
 
 
-def _check_format(text: str) -> None:
-    """The widths in a `str.format` string."""
-    for _, _, spec, _ in string.Formatter().parse(text):
+def _check_format(text: str, largest: int) -> None:
+    """A `str.format` string: the widths in it, and its fields, each of which may be the largest argument."""
+    fields = widest = 0
+    for _, name, spec, _ in string.Formatter().parse(text):
         if spec and ("{" in spec or re.search(r"\d{5}", spec)):
             raise TemplateLimit("a format asks for a width that is larger than it may be")
+        fields += name is not None
+        widest = max(widest, _widest(spec or ""))
+    charge(fields * (largest + widest))
+
+
+def _check_conversions(text: str, values: Any) -> None:
+    """A `%` format string: the widths in it, and its conversions, each of which may be of the same member."""
+    if _WIDE_CONVERSION.search(text):
+        raise TemplateLimit("a format asks for a width that is larger than it may be")
+    conversions = text.count("%")
+    charge(conversions * _widest(text) + measure(values) * (conversions if isinstance(values, dict) else 1))
+
+
+def _widest(text: str) -> int:
+    """The largest number in a text."""
+    return max((int(digits[:9]) for digits in _WIDTH.findall(text)), default=0)
 
 
 def _check_operands(operator: str, left: Any, right: Any) -> None:
     if operator == "*":
         for sequence, count in ((left, right), (right, left)):
             if isinstance(sequence, str | list | tuple) and isinstance(count, int):
-                charge(len(sequence) * max(0, count))
-    if operator == "%" and isinstance(left, str) and _WIDE_CONVERSION.search(left):
-        raise TemplateLimit("a format asks for a width that is larger than it may be")
+                charge(len(sequence) * max(0, count) * (1 if isinstance(sequence, str) else LEAF))
+    if operator == "%" and isinstance(left, str):
+        _check_conversions(left, right)
     if isinstance(left, int) and isinstance(right, int):
         if operator == "*" and left.bit_length() + right.bit_length() > MAX_BITS:
             raise TemplateLimit("a product is larger than it may be")
@@ -239,65 +187,19 @@ def _check_operands(operator: str, left: Any, right: Any) -> None:
             raise TemplateLimit("a power is larger than it may be")
 
 
-def _replace(value: Any, old: str, new: str, count: int | None = None) -> str:
-    text, old, new = str(value), str(old), str(new)
-    found = text.count(old) if count is None or count < 0 else min(count, text.count(old))
-    charge(len(text) + found * len(new))
-    return text.replace(old, new, -1 if count is None else count)
-
-
-def _join(values: Any, separator: Any = "", attribute: Any = None) -> str:
-    members = list(values)
-    if attribute is not None:
-        members = [m.get(attribute, "") if isinstance(m, Mapping) else "" for m in members]
-    between = str(separator)
-    charge(len(between) * len(members))
-    return between.join(printed(member) for member in members)
-
-
-def _indent(text: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    _check_number(width, MAX_INDENT)
-    margin = width if isinstance(width, str) else " " * width
-    lines = str(text).splitlines(keepends=True)
-    charge(sum(map(len, lines)) + len(margin) * len(lines))
-    return "".join(
-        margin + line if (number or first) and (blank or line.strip()) else line for number, line in enumerate(lines)
-    )
-
-
-def _to_json(
-    value: Any, ensure_ascii: bool = False, indent: int | None = None,
-    separators: tuple[str, str] | None = None, sort_keys: bool = False,
-) -> str:  # fmt: skip
-    """As transformers has it: characters are not escaped, neither for ASCII nor for HTML."""
-    _check_number(indent, MAX_INDENT)
-    _charge_nodes(value)
-    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-    charge(len(text))
-    return text
-
-
-def _sum(values: Any, attribute: str | None = None, start: float = 0) -> Any:
-    """Of numbers: the sum of lists would copy them over and over."""
-    if not isinstance(start, int | float):
-        raise TemplateLimit("sum is for numbers")
-    return sum((v[attribute] for v in values) if attribute is not None else values, start)
-
-
-def _round(value: float, precision: int = 0, method: str = "common") -> float:
-    _check_number(precision, MAX_INDENT)
-    return do_round(value, precision, method)  # type: ignore[arg-type]
-
-
 def _call(lineno: int, method: str, *args: nodes.Expr) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(method, lineno=lineno), list(args), [], None, None, lineno=lineno)
 
 
-def _rewrite_concatenations(tree: Any) -> Any:
-    """`a ~ b` compiles to a join that nothing can come between; make it a call."""
+def _rewrite(tree: Any) -> Any:
+    """`a ~ b` compiles to a join, and `[a, b]` to a list, that nothing can come between; make them calls."""
     for field, value in tree.iter_fields():
         if isinstance(value, list):
-            setattr(tree, field, [_rewrite_concatenations(v) if isinstance(v, nodes.Node) else v for v in value])
+            setattr(tree, field, [_rewrite(v) if isinstance(v, nodes.Node) else v for v in value])
         elif isinstance(value, nodes.Node):
-            setattr(tree, field, _rewrite_concatenations(value))
-    return _call(tree.lineno, "concatenate", *tree.nodes) if isinstance(tree, nodes.Concat) else tree
+            setattr(tree, field, _rewrite(value))
+    if isinstance(tree, nodes.Concat):
+        return _call(tree.lineno, "concatenate", *tree.nodes)
+    if isinstance(tree, nodes.List | nodes.Tuple | nodes.Dict) and getattr(tree, "ctx", "load") == "load":
+        return tree if all(isinstance(item, nodes.Const) for item in tree.items) else _call(tree.lineno, "build", tree)
+    return tree

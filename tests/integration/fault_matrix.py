@@ -32,7 +32,7 @@ EXITS = {
 HANGS = ("sigstop", "hang-loop", "hang-all")
 SPOKEN = {
     "wrong-protocol": "it speaks other/1; its row wants faulty/1",
-    "wrong-version": "protocol major 9 is not spoken here",
+    "wrong-version": "is not spoken here, but",
     "wrong-token": "wrong token",
     "name-taken": "the name is taken by",
     "garbage-hello": "not a zmqengine message",
@@ -62,6 +62,8 @@ class Case:
     @property
     def ends_it(self) -> bool:
         """Whether the service cannot go on after it."""
+        if self.fault == "exit0" and self.phase in ("draining", "stopping"):
+            return False  # it was to end, and did
         if self.fault in EXITS or self.fault in HANGS:
             return True
         if self.fault == "exception":  # of a handler, a timer or the drain hook: the service answers, and goes on
@@ -74,7 +76,7 @@ class Case:
         if self.fault in EXITS:
             return EXITS[self.fault]
         if self.fault == "exception":
-            return "exit code 1" if self.phase == "stopping" else RAISED
+            return RAISED
         if self.fault == "flood":
             return "39999"
         if self.fault == "child":
@@ -127,6 +129,7 @@ class Trial:
         self.case = case
         self.result = Result(case)
         self._mark = runs.base / "mark"
+        self._watch_error: Exception | None = None
 
     def run(self) -> Result:
         """Never raises for what the system under test does wrong: that is in the result."""
@@ -252,7 +255,10 @@ class Trial:
                 self._check(status.incarnation == before[name].incarnation, f"{name} was replaced")
 
     def _check_stop(self, events: list[Event]) -> None:
-        self._check(events and events[-1].kind == "stopped", "the events do not end with the stop of the run")
+        self._check(
+            events and events[-1].kind == "stopped",
+            f"the events do not end with the stop of the run, but with {events[-1:]} and {self._watch_error!r}",
+        )
         stopped = [event for event in events if event.service == "faulty" and event.state is State.STOPPED]
         if not self.case.ends_it:
             self._check(stopped and not stopped[0].text, f"a stop in order is reported as {stopped}")
@@ -297,11 +303,15 @@ class Trial:
         subscribed = threading.Event()
 
         def watch() -> None:
-            with Client(self._broker, BrokerInterface) as broker, contextlib.suppress(ZmqEngineError):
-                stream = broker.events()
-                broker.status()  # its answer comes after the stream was begun
-                subscribed.set()
-                seen.extend(stream)
+            try:
+                with Client(self._broker, BrokerInterface) as broker:
+                    stream = broker.events()
+                    broker.status()  # its answer comes after the stream was begun
+                    subscribed.set()
+                    for event in stream:
+                        seen.append(event)
+            except ZmqEngineError as error:
+                self._watch_error = error
 
         watcher = threading.Thread(target=watch)
         watcher.start()

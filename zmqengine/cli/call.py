@@ -9,7 +9,7 @@ import click
 
 from ..client import connect, untyped_methods
 from ..errors import UsageError
-from ..stream import Stream
+from ..streams import Stream
 from .options import print_json, run_option
 
 

@@ -13,11 +13,13 @@ from typing import NoReturn
 import click
 import msgspec
 
+from .. import transport
 from ..broker_interface import Event
 from ..errors import ZmqEngineError
+from ..guard import Guard
 from ..logging_setup import configure_logging
 from ..named_tables import find_table
-from ..rundir import RunDirectory
+from ..rundir import RunDirectory, process_of
 from ..table import Table
 from .options import interactive, run_option
 from .render import make_renderer
@@ -70,11 +72,15 @@ def serve(table: Table, run: str, *, verbose: bool = False, report_fd: int = -1)
     def echo(service: str, stream: str, line: str) -> None:
         click.echo(f"{service}| {line}")
 
-    broker = Broker(table, directory, report=report, echo=echo if verbose else None)
+    guard = Guard(directory.lock, directory.clear_stale)
     try:
+        directory.guard = process_of("guard", guard.pid)
+        broker = Broker(table, directory, report=report, echo=echo if verbose else None)
         return asyncio.run(broker.run())
     finally:
         renderer.close()
+        transport.finish()
+        guard.close()
         directory.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 from services.protocols.engine import GenerateTokens, TokenChunk
 from zmqengine import Client
 from zmqengine.errors import Cancelled, DeadlineExceeded, InvalidArgument, Overloaded, Unavailable
-from zmqengine.stream import Stream
+from zmqengine.streams import Stream
 
 from .fake_worker import POISON, UNSAMPLABLE, undisturbed
 from .processes import Collected, Processes, collect, eventually

@@ -30,6 +30,10 @@ class Broken(Exception):
     """The peer failed at it."""
 
 
+class GivenUp(Exception):
+    """What a reader is told of a peer that was lost for good."""
+
+
 _VERDICTS = {
     PeerLost: Verdict(Retry.ALWAYS, begun=True), NotThere: Verdict(Retry.ALWAYS, begun=False),
     Full: Verdict(Retry.RESUMED, begun=False), Refused: Verdict(Retry.NEVER, begun=False),
@@ -128,6 +132,9 @@ class FakePorts:
 
     def judge(self, error: BaseException) -> Verdict:
         return _VERDICTS.get(type(error), Verdict(Retry.NEVER, begun=True))
+
+    def final(self, error: BaseException) -> BaseException:
+        return GivenUp(str(error)) if isinstance(error, PeerLost) else error
 
     def pass_time(self) -> float:
         """Let the next timer ring; how long that was."""

@@ -18,7 +18,8 @@ class Engine:
     def __init__(self) -> None:
         self.asked: list[Answer] = []
         self.answers: list[tuple[EngineInfo | None, BaseException | None]] = []
-        self.cache = EngineInfoCache(self.asked.append)
+        self.now = 100.0
+        self.cache = EngineInfoCache(self.asked.append, clock=lambda: self.now, fresh_s=1.0)
 
     def get(self) -> None:
         self.cache.get(lambda found, error: self.answers.append((found, error)))
@@ -54,6 +55,48 @@ def test_another_incarnation_is_asked_anew() -> None:
     assert len(engine.asked) == 2
     engine.asked[1](info("new"), None)
     assert engine.answers[-1] == (info("new"), None)
+
+
+def test_what_is_known_is_used_while_it_is_asked_for_again() -> None:
+    engine = Engine()
+    engine.get()
+    engine.asked[0](info("old"), None)
+    engine.now += 0.9
+    engine.get()
+    assert len(engine.asked) == 1
+    engine.now += 0.2
+    engine.get()
+    engine.get()
+    assert len(engine.asked) == 2, "once, however many come"
+    assert engine.answers[1:] == [(info("old"), None)] * 3
+    engine.asked[1](info("new"), None)
+    engine.get()
+    assert (len(engine.answers), engine.answers[-1]) == (5, (info("new"), None))
+
+
+def test_what_is_known_stays_known_when_asking_again_fails() -> None:
+    engine = Engine()
+    engine.get()
+    engine.asked[0](info(), None)
+    engine.now += 2.0
+    engine.get()
+    engine.asked[1](None, TimeoutError())
+    engine.get()
+    assert engine.answers == [(info(), None)] * 3
+    assert len(engine.asked) == 3
+
+
+def test_who_comes_after_it_was_forgotten_waits_for_the_question_under_way() -> None:
+    engine = Engine()
+    engine.get()
+    engine.asked[0](info("old"), None)
+    engine.now += 2.0
+    engine.get()
+    engine.cache.forget()
+    engine.get()
+    assert (len(engine.asked), len(engine.answers)) == (2, 2)
+    engine.asked[1](info("new"), None)
+    assert engine.answers[2] == (info("new"), None)
 
 
 def test_who_asks_while_answers_are_given_is_answered_too() -> None:

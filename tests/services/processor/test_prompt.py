@@ -80,6 +80,13 @@ def test_what_the_template_refuses_is_refused_by_its_part_of_the_prompt() -> Non
         assert refused.value.field == f"request.prompt.{field}"
 
 
+def test_a_refusal_tells_where_the_prompt_stands() -> None:
+    for prompt, field in ((TextPrompt(text=""), "prompt"), (chat("a", tools=[{}]), "prompt.tools")):
+        with pytest.raises(RequestError) as refused:
+            read_prompt(MODEL, prompt, LIMITS, field="prompt")
+        assert refused.value.field == field
+
+
 def test_an_echo_is_the_text_as_it_was_given() -> None:
     read = read_prompt(BEGINNING, TextPrompt(text="a<end>"), LIMITS)
     assert echo_of(BEGINNING.tokenizer, read, skip_special=True) == "a<end>"

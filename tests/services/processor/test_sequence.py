@@ -16,7 +16,7 @@ from services.protocols.sampling import SamplingParams
 from services.protocols.scheduler import Placement
 
 from .byte_tokenizer import byte_tokenizer
-from .fake_ports import Broken, FakePorts, Full, Generating, NotThere, PeerLost, Refused
+from .fake_ports import Broken, FakePorts, Full, Generating, GivenUp, NotThere, PeerLost, Refused
 
 TOKENIZER = byte_tokenizer()
 POLICY = RetryPolicy(attempts=3, first_s=0.1, most_s=0.25)
@@ -214,6 +214,18 @@ def test_the_delays_grow_to_the_most_and_the_attempts_end() -> None:
     assert delays == pytest.approx([0.1, 0.2, 0.25])
     one.ports.placings[-1].refuse(last)
     assert one.failures == [last]
+    assert one.is_done()
+
+
+def test_a_peer_that_is_lost_for_good_is_told_in_the_words_of_the_ports() -> None:
+    one = Harness()
+    one.begin()
+    for _ in range(POLICY.attempts):
+        one.ports.streams[-1].end(PeerLost("engine"))
+        one.again()
+    one.ports.streams[-1].end(PeerLost("engine"))
+    assert [str(failure) for failure in one.failures] == ["engine"]
+    assert isinstance(one.failures[0], GivenUp)
     assert one.is_done()
 
 
