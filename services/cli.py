@@ -20,6 +20,7 @@ from services.protocols.processor import (
 from services.protocols.sampling import SamplingParams
 from zmqengine import Client, connect
 from zmqengine.cli.options import print_json, run_option
+from zmqengine.errors import RemoteError
 
 NO_LIMIT = 2**30
 """Asks for as many tokens as the context has room for (with max_tokens_default)."""
@@ -64,6 +65,8 @@ def _stream(client: Client, request: GenerateText) -> Iterator[TextDelta]:
 @run_option
 def generate(prompt: str | None, raw: bool, system: str | None, as_json: bool, run: str, **given: object) -> None:
     """Generate text for PROMPT (or standard input) with the running engine, and print it as it comes."""
+    if raw and system:
+        raise click.UsageError("--system has no place in a --raw text")
     if prompt is None:
         if sys.stdin.isatty():
             raise click.UsageError("no PROMPT was given, and standard input is a terminal")
@@ -118,27 +121,35 @@ def chat(system: str | None, run: str, **given: object) -> None:
             if text.strip() == "/new":
                 messages = list(start)
                 continue
-            messages.append(ChatMessage(role="user", content=text))
+            asked = [*messages, ChatMessage(role="user", content=text)]
             request = GenerateText(
-                request_id=f"chat-{uuid.uuid4().hex}", prompt=ChatPrompt(messages=messages), sampling=params,
+                request_id=f"chat-{uuid.uuid4().hex}", prompt=ChatPrompt(messages=asked), sampling=params,
                 max_tokens_default=given["max_tokens"] is None,
             )  # fmt: skip
-            messages.append(ChatMessage(role="assistant", content=_answer(client, request)))
+            answer = _answer(client, request)
+            if answer is not None:
+                messages = [*asked, ChatMessage(role="assistant", content=answer)]
 
 
-def _answer(client: Client, request: GenerateText) -> str:
-    """Print an answer as it comes; Ctrl-C ends the answer, not the program. The text, for the history."""
+def _answer(client: Client, request: GenerateText) -> str | None:
+    """Print an answer as it comes; Ctrl-C ends the answer, not the program. The text for the history, which a question
+    that failed has no place in: None."""
     parts: list[str] = []
+    failed = False
     stream = _stream(client, request)
     try:
         for delta in stream:
             parts.append(delta.text)
             click.echo(delta.text, nl=False)
             if delta.error:
+                failed = True
                 click.secho(f"\n{delta.error}", fg="red", err=True)
     except KeyboardInterrupt:
         click.secho(" (stopped)", dim=True, nl=False)
+    except RemoteError as error:  # the processor's answer: the next question may fare better
+        failed = True
+        click.secho(f"\n{error}", fg="red", err=True)
     finally:
         stream.close()  # type: ignore[attr-defined]  # cancels the request, so that the engine does not go on
     click.echo()
-    return "".join(parts)
+    return None if failed else "".join(parts)
