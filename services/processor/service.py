@@ -10,6 +10,8 @@
 
 It speaks scheduler/1 (a place for each completion) and engine/1 (on the engine that the placement names). A request is
 checked, rendered and tokenized; then `generation` and `sequence` take it through, also when an engine is lost.
+
+(A little longer than other files: this one alone may know zmqengine, so what a sequence asks of it is here, too.)
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             del self.globals[name]
         self.filters.update(REPLACED_FILTERS)
         self.filters = {name: limited(function) for name, function in self.filters.items()}
-        self.tests = {name: counted(function) for name, function in self.tests.items()}
+        tests: dict[str, Callable[..., Any]] = self.tests
+        self.tests = {name: counted(function) for name, function in tests.items()}
         self.globals["namespace"] = OpaqueNamespace
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:

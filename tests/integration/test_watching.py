@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+
+from zmqengine.rundir import Process, RunDirectory, RunState, process_of
 
 from .runs import Runs, wait_until
 
@@ -37,16 +44,19 @@ def test_a_run_can_be_looked_at_from_every_side(runs: Runs, tmp_path: Path) -> N
     runs.run("down")
 
 
-def test_the_doctor_clears_what_a_killed_launcher_left(runs: Runs) -> None:
-    runs.run("up", runs.table(ECHO), "--detach", "--run", "left")
-    pid = json.loads(runs.run("call", "broker", "status", "--run", "left").stdout)["pid"]
-    launcher = next(process for process in runs.processes() if process.pid == pid)
-    launcher.kill()
-    launcher.wait()
-    wait_until(lambda: not runs.processes())
-    findings = {f["check"]: f for f in json.loads(runs.run("doctor", "--json").stdout)}
-    assert findings["stale runs"]["level"] == "warning"
-    assert "left" in findings["stale runs"]["found"]
-    assert "cleared what was left of run left" in runs.run("doctor", "--clean").stdout
+def test_the_doctor_clears_what_a_killed_launcher_and_its_guard_left(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZMQENGINE_RUNTIME_DIR", str(runs.base))
+    left = RunDirectory.create("left")
+    left.close()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stray:
+        service, gone = process_of("a", stray.pid), Process(name="launcher", pid=stray.pid, started=0.0)
+        assert service is not None
+        left.write_state(RunState(run="left", launcher=gone, services=[service]))
+        findings = {f["check"]: f for f in json.loads(runs.run("doctor", "--json").stdout)}
+        assert (findings["stale runs"]["level"], findings["stale runs"]["found"]) == ("warning", "left")
+        assert "cleared what was left of run left" in runs.run("doctor", "--clean").stdout
+        assert stray.wait(5) == -signal.SIGKILL
     findings = {f["check"]: f for f in json.loads(runs.run("doctor", "--json").stdout)}
     assert findings["stale runs"]["level"] == "ok"

@@ -64,8 +64,12 @@ def invoke(command: Any, *args: str, input: str | None = None) -> Result:
 def run_program(*args: str) -> subprocess.CompletedProcess[str]:
     """The program itself, as errors of the toolkit are reported by its main."""
     return subprocess.run(
-        [sys.executable, "-m", "zmqengine.cli.main", *args], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
-    )  # fmt: skip
+        [sys.executable, "-m", "zmqengine.cli.main", *args],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,13 +135,37 @@ def test_a_raw_prompt_is_the_text_itself_and_may_come_from_standard_input(client
 
 def test_sampling_options_are_passed_on(client: FakeClient) -> None:
     invoke(
-        cli.generate, "hi", "--max-tokens", "7", "--temperature", "0", "--top-p", "0.5", "--top-k", "3", "--min-p", "0.1",
-        "--seed", "4",
-    )  # fmt: skip
+        cli.generate,
+        "hi",
+        "--max-tokens",
+        "7",
+        "--temperature",
+        "0",
+        "--top-p",
+        "0.5",
+        "--top-k",
+        "3",
+        "--min-p",
+        "0.1",
+        "--seed",
+        "4",
+    )
     sampling = client.requests[0].sampling
-    assert (sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p, sampling.seed) == (
-        7, 0.0, 0.5, 3, 0.1, 4,
-    )  # fmt: skip
+    assert (
+        sampling.max_tokens,
+        sampling.temperature,
+        sampling.top_p,
+        sampling.top_k,
+        sampling.min_p,
+        sampling.seed,
+    ) == (
+        7,
+        0.0,
+        0.5,
+        3,
+        0.1,
+        4,
+    )
     assert not client.requests[0].max_tokens_default
 
 

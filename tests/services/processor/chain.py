@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +103,10 @@ def follow(client: Client, request: GenerateText) -> tuple[Stream[TextDelta], Co
     collected = Collected()
     stream.subscribe(collected.take)
     return stream, collected
+
+
+def turn_until(client: Client, condition: Callable[[], object], within_s: float = 20.0) -> None:
+    until = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < until, "it never came"
+        client.turn(time.monotonic() + 0.1)

@@ -1,7 +1,7 @@
 """An engine without a model, as a process: ``python -m tests.services.processor.stand_in_engine``.
 
-It goes on with the prompt's own tokens, over and over: token i is prompt[i mod T]. So what a request gives is known, and
-is the same for every incarnation.
+It goes on with the prompt's own tokens, over and over: token i is prompt[i mod T]. So what a request gives is known,
+and is the same for every incarnation.
 """
 
 from __future__ import annotations

@@ -9,19 +9,11 @@ import pytest
 
 from services.protocols.processor import ChatMessage, ChatPrompt, GenerateText, TextPrompt, TokenPrompt
 from services.protocols.sampling import SamplingParams
-from zmqengine import Client
-from zmqengine.errors import InvalidArgument, Overloaded, Unavailable
+from zmqengine.errors import InvalidArgument, Overloaded
 
 from ..engine.processes import eventually
-from .chain import Chain, Collected, collect, follow, text
+from .chain import Chain, Collected, collect, follow, text, turn_until
 from .gguf_vocabulary import TOKENS, write_vocabulary
-
-
-def turn_until(client: Client, condition: Any, within_s: float = 20.0) -> None:
-    until = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < until, "it never came"
-        client.turn(time.monotonic() + 0.1)
 
 
 def test_a_text_goes_through_the_chain_and_leaves_nothing_behind(chain: Chain) -> None:
@@ -117,32 +109,6 @@ def test_want_of_room_is_told_with_a_time(chain: Chain) -> None:
     assert refused.value.retry_after_s > 0
 
 
-def test_a_client_that_leaves_frees_all_its_completions(chain: Chain) -> None:
-    client = chain.all(token_s=0.005)
-    _, collected = follow(client, text("ab", 5000, n=3))
-    turn_until(client, lambda: len(collected.texts) == 3)
-    assert len(chain.engine_seen().running) == 3
-    client.close()
-
-    eventually(chain.is_idle)
-
-
-def test_a_request_in_the_queue_that_is_cancelled_leaves_it(chain: Chain) -> None:
-    chain.scheduler(max_placed=1)
-    chain.stand_in(token_s=0.01)
-    chain.processor()
-    client = chain.asker()
-    first, collected = follow(client, text("a", 5000, "first"))
-    turn_until(client, lambda: collected.texts)
-    queued, _ = follow(client, text("a", 5000, "queued"))
-    turn_until(client, lambda: chain.placed().queued == 1)
-    queued.cancel()
-    turn_until(client, lambda: chain.placed().queued == 0)
-    first.cancel()
-    turn_until(client, chain.is_idle)
-    assert [asked.request_id for asked in chain.engine_seen().requests] == ["first/0"]
-
-
 def test_a_slow_reader_gets_its_text_in_few_deltas_and_keeps_nobody_waiting(chain: Chain) -> None:
     slow, quick = chain.all(), chain.asker()
     stream, collected = follow(slow, text("ab🌍", 3000))
@@ -155,91 +121,6 @@ def test_a_slow_reader_gets_its_text_in_few_deltas_and_keeps_nobody_waiting(chai
     assert stream.error is None
     assert collected.texts == {0: "ab🌍" * 500}
     assert len(collected.deltas) < 500
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_requests_outlive_an_engine_that_is_killed_again_and_again(chain: Chain, n: int) -> None:
-    chain.scheduler()
-    engine = chain.stand_in(token_s=0.005)
-    chain.processor()
-    client = chain.asker(deadline_s=60.0)
-    stream, collected = follow(client, text("ab🌍", 120, n=n))
-    for kill in range(3):
-        turn_until(client, lambda kill=kill: len(collected.last) == n or (collected.deltas
-                   and min(d.token_count for d in collected.deltas[-n:]) > 20 * (kill + 1)))  # fmt: skip
-        chain.kill(engine)
-        engine = chain.stand_in(token_s=0.005)
-    turn_until(client, lambda: stream.ended)
-
-    assert stream.error is None
-    assert collected.texts == dict.fromkeys(range(n), "ab🌍" * 20)
-    assert {last.token_count for last in collected.last.values()} == {120}
-    resumed = [asked for asked in chain.engine_seen().requests if asked.generated_token_ids]
-    assert len(resumed) == n
-    eventually(chain.is_idle)
-
-
-def test_a_request_right_behind_an_engine_s_death_goes_to_the_next(chain: Chain) -> None:
-    chain.scheduler()
-    engine = chain.stand_in()
-    chain.processor()
-    client = chain.asker()
-    assert collect(client, text("ab", 4)).texts == {0: "abab"}
-    for _ in range(3):
-        chain.kill(engine)
-        engine = chain.stand_in()
-        assert collect(client, text("ab", 4)).texts == {0: "abab"}
-
-
-def test_an_engine_that_does_not_come_back_ends_its_requests_when_the_attempts_are_used_up(chain: Chain) -> None:
-    chain.scheduler()
-    engine = chain.stand_in(token_s=0.01)
-    chain.processor(retries=2)
-    client = chain.asker()
-    stream, collected = follow(client, text("ab", 5000))
-    turn_until(client, lambda: collected.texts)
-    chain.kill(engine)
-    lost = time.monotonic()
-    turn_until(client, lambda: stream.ended)
-
-    assert isinstance(stream.error, Unavailable)
-    assert "given up: " in str(stream.error)
-    assert stream.error.retry_after_s is not None
-    assert time.monotonic() - lost < 5.0
-    eventually(lambda: chain.placed().placed == 0)
-
-
-def test_without_an_engine_a_request_waits_for_it_and_then_is_told(chain: Chain) -> None:
-    chain.scheduler()
-    chain.processor(engine_timeout_s=0.5)
-    client = chain.asker()
-    with pytest.raises(Unavailable, match="is not there"):
-        collect(client, text("ab", 4))
-    with pytest.raises(Unavailable, match="is not there"):
-        client.model()
-
-
-def test_a_request_that_came_before_the_engine_is_served_when_it_comes(chain: Chain) -> None:
-    chain.scheduler()
-    chain.processor()
-    client = chain.asker()
-    stream, collected = follow(client, text("ab", 4))
-    while client._connection.wants_write:
-        client.turn(time.monotonic() + 0.1)
-    chain.stand_in()
-    turn_until(client, lambda: stream.ended)
-    assert (stream.error, collected.texts) == (None, {0: "abab"})
-
-
-def test_another_engine_s_limits_are_asked_of_it(chain: Chain) -> None:
-    chain.scheduler()
-    engine = chain.stand_in(max_context=100)
-    chain.processor()
-    client = chain.asker()
-    assert client.model().max_context == 100
-    chain.kill(engine)
-    chain.stand_in(max_context=50)
-    eventually(lambda: client.model().max_context == 50)
 
 
 def test_the_card_says_what_is_served(chain: Chain) -> None:
@@ -290,32 +171,6 @@ def test_a_long_prompt_is_read_beside_the_loop_with_the_same_outcome(chain: Chai
     client.turn(time.monotonic() + 0.001)
     stream.cancel()  # while it is being read, perhaps
     turn_until(client, chain.is_idle)
-
-
-def test_the_check_names_what_is_missing(chain: Chain) -> None:
-    scheduler = chain.scheduler()
-    engine = chain.stand_in()
-    chain.processor(check_timeout_s=0.5)
-    client = chain.asker()
-    assert client.check() == "ok"
-    chain.kill(engine)
-    engine = chain.stand_in(worker="restarting")
-    eventually(lambda: _unavailable(client).find("the engine's worker is restarting") >= 0)
-    chain.kill(engine)
-    assert "engine is not there" in _unavailable(client)
-    chain.stand_in()
-    eventually(lambda: _unavailable(client) == "")
-    chain.kill(scheduler)
-    assert "scheduler is not there" in _unavailable(client)
-
-
-def _unavailable(client: Client) -> str:
-    """What the check says is missing; empty if nothing is."""
-    try:
-        client.check()
-    except Unavailable as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize(
