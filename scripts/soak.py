@@ -21,8 +21,8 @@ import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.integration.fault_matrix import trial_directory  # noqa: E402
-from tests.integration.runs import Runs  # noqa: E402
+from tests.integration.fault_matrix import trial_directory
+from tests.integration.runs import Runs
 
 GONE_S = 2.0
 """After the launcher's death, within which everything is gone."""

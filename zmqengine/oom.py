@@ -37,10 +37,16 @@ class OomKills:
 
 
 def _counters() -> list[Path]:
-    """That of the own cgroup (version 2), which the services are in too; else the machine's."""
+    """That of the own cgroup (version 2, or 1), which the services are in too; else the machine's."""
+    found = []
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         lines = []
-    own = [line.removeprefix("0::").lstrip("/") for line in lines if line.startswith("0::")]
-    return [*(CGROUPS / path / "memory.events" for path in own), WHOLE_MACHINE]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            found.append(CGROUPS / path.lstrip("/") / "memory.events")
+        elif "memory" in controllers.split(","):
+            found.append(CGROUPS / "memory" / path.lstrip("/") / "memory.oom_control")
+    return [*found, WHOLE_MACHINE]

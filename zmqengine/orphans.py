@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 ROUNDS = 5
 """A process that forks while it is being looked for is found in the next round."""
@@ -31,13 +31,18 @@ def kill_all_with(*settings: str, wait_s: float = 0.0) -> int:
                         killed[pid] = os.dup(pidfd)
             if len(killed) == known:
                 break
-        until = time.monotonic() + wait_s
-        for pidfd in killed.values():
-            select.select([pidfd], [], [], max(0.0, until - time.monotonic()))
+        wait_until_ended(killed.values(), wait_s)
         return len(killed)
     finally:
         for pidfd in killed.values():
             os.close(pidfd)
+
+
+def wait_until_ended(pidfds: Iterable[int], timeout_s: float) -> None:
+    """Wait, at most so long, until these processes have ended. Whether their parents have taken note is no matter."""
+    until = time.monotonic() + timeout_s
+    for pidfd in pidfds:
+        select.select([pidfd], [], [], max(0.0, until - time.monotonic()))
 
 
 def _with_environment(settings: list[bytes]) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ import psutil
 
 from .errors import ConfigError, NotFound
 from .message import Message
-from .orphans import kill_all_with
+from .orphans import kill_all_with, wait_until_ended
 from .spawn import DEATH_FD, RUN_DIR
 from .transport import MAX_IPC_PATH, somebody_listens
 
@@ -67,9 +67,12 @@ def base_directory() -> Path:
 
 
 def process_of(name: str, pid: int) -> Process | None:
-    """The identity of a running process; None if there is none."""
+    """The identity of a running process; None if there is none, or if it has ended and its parent took no note yet."""
     try:
-        return Process(name=name, pid=pid, started=psutil.Process(pid).create_time())
+        found = psutil.Process(pid)
+        return (
+            None if found.status() == psutil.STATUS_ZOMBIE else Process(name=name, pid=pid, started=found.create_time())
+        )
     except psutil.NoSuchProcess:
         return None
 
@@ -268,8 +271,12 @@ def _kill_if_same(process: Process) -> bool:
     victims = [psutil.Process(process.pid)]
     with contextlib.suppress(psutil.NoSuchProcess):
         victims += victims[0].children(recursive=True)
-    for victim in victims:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            victim.send_signal(signal.SIGKILL)
-    psutil.wait_procs(victims, timeout=KILL_WAIT_S)
+    with contextlib.ExitStack() as stack:
+        pidfds = []
+        for victim in victims:
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                pidfds.append(os.pidfd_open(victim.pid))
+                stack.callback(os.close, pidfds[-1])
+                victim.send_signal(signal.SIGKILL)
+        wait_until_ended(pidfds, KILL_WAIT_S)
     return True

@@ -76,7 +76,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             del self.globals[name]
         self.filters.update(REPLACED_FILTERS)
         self.filters = {name: limited(function) for name, function in self.filters.items()}
-        tests: dict[str, Callable[..., Any]] = self.tests
+        tests: Any = self.tests
         self.tests = {name: counted(function) for name, function in tests.items()}
         self.globals["namespace"] = OpaqueNamespace
 

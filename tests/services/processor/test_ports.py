@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 import pytest
-from zmqengine.stream import Stream
 
 from services.processor.sequence import Retry, Verdict
 from services.processor.service import _Ports
@@ -14,6 +13,7 @@ from services.protocols.engine import GenerateTokens, TokenChunk
 from services.protocols.sampling import SamplingParams
 from services.protocols.scheduler import Placement, PlaceRequest
 from zmqengine import Deferred, errors
+from zmqengine.streams import Stream
 
 from .fake_ports import Timer
 

@@ -11,7 +11,7 @@ from services.processor.template import ChatTemplate, TemplateError
 from services.protocols.processor import ChatMessage, ChatPrompt
 
 PROMPT = ChatPrompt(messages=[ChatMessage(role="user", content="hi"), ChatMessage(role="assistant", content="a<b>&ß")])
-AT_ONCE_S = 1.0
+AT_ONCE_S = 5.0
 """No template here may take longer by far: without its limit each takes minutes, gigabytes, or the interpreter."""
 
 LISTS = "{% set ns = namespace(l=[1], m=[1]) %}{% for i in range(32) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}"  # noqa: E501
@@ -25,7 +25,8 @@ def render(source: str, prompt: ChatPrompt = PROMPT, **options: Any) -> str:
 
 
 def fails(source: str, message: str, **options: Any) -> None:
-    """It fails so, and at once."""
+    """It fails so, and at once, without a limit on time unless one is given."""
+    options.setdefault("seconds", 600)
     began = time.monotonic()
     with pytest.raises(TemplateError, match=message):
         render(source, **options)
@@ -146,7 +147,7 @@ def test_a_large_number_is_refused_before_anything_is_made(source: str, message:
     [
         "{% set ns = namespace(s='aaaa') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
         "{% set ns = namespace(s='aaaa') %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-        "{% set ns = namespace(s='aaaa') %}{% for i in range(64) %}{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}{% endfor %}",
+        "{% set ns = namespace(s=1) %}{% for i in range(64) %}{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}{% endfor %}",
         "{% set s = 'a' * 99999 %}{{ s | replace('a', s) }}",
         "{% set s = 'a' * 99999 %}{{ s.replace('a', s) }}",
         "{% set s = 'a' * 99999 %}{{ s.join(s) }}",
@@ -254,7 +255,7 @@ def test_a_long_conversation_is_not_taken_for_an_attack() -> None:
         "{% if m.role in ['user', 'system'] and messages | length > 1 %}{{ '<' ~ m['role'] + '>' ~ m.content | trim }}"
         "{% endif %}{% set pair = {'all': messages, 'm': m} %}{% endfor %}{{ messages | tojson | length }}"
     )
-    assert len(render(source, prompt)) > 2000 * 1000
+    assert len(render(source, prompt, seconds=60)) > 2000 * 1000
 
 
 @pytest.mark.parametrize(
