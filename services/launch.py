@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from zmqengine import Config
 from zmqengine.errors import ConfigError
-from zmqengine.table import Ready, Row, Table
+from zmqengine.table import Ready, Row, Swap, Table
 
 from .launch_order import Layout, Place, launch_order
 
@@ -50,8 +50,16 @@ def _row(place: Place, options: dict[str, Any]) -> Row:
     ready = Ready(timeout=3600.0, progress_timeout=120.0) if name == "worker" else Ready()
     return Row(
         name=name, impl=f"services.{name}.service:{name.capitalize()}", protocol=f"{name}/1", after=list(place.after),
-        replicas=place.replicas, ready=ready, options=options,
+        replicas=place.replicas, ready=ready, swap=_SWAPS.get(name, Swap()), options=options,
     )  # fmt: skip
+
+
+_SWAPS = {
+    # Two engines would reset each other's worker: the processor hands an engine's requests to the next one.
+    "engine": Swap(mode="stop_first"),
+    # Two servers cannot listen on one port.
+    "api": Swap(mode="stop_first"),
+}
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -18,18 +18,19 @@ import psutil
 
 from . import envelope, transport
 from .asyncio_loop import AsyncioLoop
-from .broker_interface import BrokerInterface, Event, RunStatus, ServiceStatus
+from .broker_interface import BrokerInterface, Event, RunStatus, ServiceStatus, Swapped, SwapRequest
 from .deferred import Deferred
 from .dispatcher import Dispatcher, Handler
 from .envelope import Envelope
 from .errors import InvalidArgument, NotFound, RemoteError, Unavailable, to_wire
 from .health import Health, Hello, Welcome
 from .launcher import Launcher
-from .lifecycle import ALIVE, State
+from .lifecycle import ALIVE, SERVING, State
 from .peer import Location
 from .reconcile import Step, reconcile
 from .registry import Entry, Registry
 from .rundir import RunDirectory
+from .standby import standby_key
 from .streams import Outlet
 from .supervision import (
     Action,
@@ -41,6 +42,8 @@ from .supervision import (
     StartAsked,
     StartBroke,
     StopAsked,
+    SwapAsked,
+    SwapEnded,
     TableChanged,
     Up,
 )  # fmt: skip
@@ -77,6 +80,10 @@ class Broker(BrokerInterface):
         self._watchers: dict[Outlet[Event], list[Event]] = {}
         self._awaiting: dict[tuple[str, str], tuple[bytes, int]] = {}
         self._progress: dict[str, str] = {}
+        self._contracts: dict[str, tuple[str, dict[str, str]]] = {}
+        """Protocol and methods' digests of the first incarnation of each service."""
+        self._swaps: dict[str, tuple[Deferred[Swapped], str, float]] = {}
+        """Under way: whom to answer, the incarnation that served, and since when (monotonic)."""
         self._state_since: dict[str, float] = {}
         self._down = asyncio.Event()
         self._started_at = time.monotonic()
@@ -139,12 +146,13 @@ class Broker(BrokerInterface):
         else:
             welcome = Welcome(run=self.directory.name, released=False)
             self._dispatcher.reply_to(identity, Kind.WELCOME, message.call_id, welcome)
-        self._launcher.feed(HelloReceived(hello.name, hello.incarnation, hello.imported))
+        self._launcher.feed(HelloReceived(entry.name, hello.incarnation, hello.imported))
 
     def _admit(self, hello: Hello) -> Entry:
         """The entry of an incarnation that says HELLO, or the reason why it is refused."""
         unit = self.supervisor.units.get(hello.name)
-        entry = self.registry.of(hello.name, hello.incarnation)
+        candidate = self.registry.of(standby_key(hello.name), hello.incarnation)
+        entry = candidate or self.registry.of(hello.name, hello.incarnation)
         if entry is not None:
             if not hmac.compare_digest(entry.token, hello.token):
                 raise InvalidArgument(f"HELLO of {hello.name}: wrong token", field="token")
@@ -158,12 +166,28 @@ class Broker(BrokerInterface):
             )
         else:
             entry = self._admit_by_hand(hello)
-        wanted = self.supervisor.units[hello.name].row.protocol
+        wanted = self.supervisor.units[entry.name].row.protocol
         if hello.imported and wanted and hello.protocol != wanted:
             raise InvalidArgument(
                 f"HELLO of {hello.name}: it speaks {hello.protocol}; its row wants {wanted}", field="protocol"
             )
+        if hello.imported and candidate is not None:
+            self._check_fits(hello)
+        elif hello.imported:
+            self._contracts.setdefault(hello.name, (hello.protocol, hello.methods))
         return entry
+
+    def _check_fits(self, hello: Hello) -> None:
+        """A candidate must do all that the first incarnation did, for others count on that; what it does beyond is its own
+        affair."""
+        protocol, wants = self._contracts.get(hello.name, (hello.protocol, {}))
+        has = hello.methods
+        missing = [f"has no {name}" for name in sorted(wants.keys() - has.keys())]
+        other = [f"{name} has other types" for name in sorted(wants.keys() & has.keys()) if has[name] != wants[name]]
+        spoken = [f"it speaks {hello.protocol}, not {protocol}"] if hello.protocol != protocol else []
+        if spoken or missing or other:
+            differences = "; ".join([*spoken, *missing, *other])
+            raise InvalidArgument(f"it does not fit in the place of {hello.name}: {differences}", field="schema")
 
     def _admit_by_hand(self, hello: Hello) -> Entry:
         if self.supervisor.phase not in (Phase.STARTING, Phase.UP):
@@ -203,6 +227,8 @@ class Broker(BrokerInterface):
             self._state_since[action.name] = now
             self._emit(Event(at=now, kind="state", service=action.name, state=action.state, text=action.text,
                              seconds=now - before))  # fmt: skip
+        elif isinstance(action, SwapEnded):
+            self._swap_ended(action)
         elif isinstance(action, Up):
             self._up_at = now
             urls = [u for m in self._launcher.members.values() if (u := url_of(m.entry))]
@@ -294,6 +320,41 @@ class Broker(BrokerInterface):
         if self.supervisor.phase is not Phase.UP:
             raise Unavailable(f"the run is {self.supervisor.phase.value}")
         self._launcher.feed(RestartAsked(name))
+
+    def swap(self, request: SwapRequest) -> Deferred[Swapped]:
+        name = request.name
+        unit = self.supervisor.units.get(name)
+        if unit is None:
+            raise NotFound(f"this run has no service {name!r}; it has: {', '.join(self.supervisor.units)}")
+        if unit.row.external:
+            raise InvalidArgument(f"{name} is run by hand: end it, and start another", field="request.name")
+        if self.supervisor.swapping(name):
+            raise InvalidArgument(f"{name} is being swapped already", field="request.name")
+        if self.supervisor.phase is not Phase.UP:
+            raise Unavailable(f"the run is {self.supervisor.phase.value}")
+        mode = request.mode or unit.row.swap.mode
+        if mode not in ("start_first", "stop_first"):
+            raise InvalidArgument(f"mode {mode!r} is neither start_first nor stop_first", field="request.mode")
+        row = msgspec.structs.replace(unit.row, options={**unit.row.options, **request.options})
+        if request.impl or request.command:
+            row = msgspec.structs.replace(row, impl=request.impl, command=request.command)
+        # Where nothing serves, there is nothing to keep serving meanwhile.
+        stop_first = mode == "stop_first" or unit.state not in SERVING
+        answer: Deferred[Swapped] = Deferred()
+        self._swaps[name] = (answer, unit.incarnation, time.monotonic())
+        self._launcher.feed(SwapAsked(name, row, stop_first))
+        return answer
+
+    def _swap_ended(self, action: SwapEnded) -> None:
+        self.table = self.supervisor.table
+        answer, old, since = self._swaps.pop(action.name)
+        if action.failure:
+            serves = self.supervisor.units[action.name].incarnation == old
+            then = f"incarnation {old} serves on" if serves else "what was there before is started again"
+            answer.reject(Unavailable(f"{action.name} was not swapped, and {then}: {action.failure}"))
+        else:
+            new = self.supervisor.units[action.name].incarnation
+            answer.resolve(Swapped(old=old, new=new, seconds=time.monotonic() - since))
 
     def apply(self, table: Table, dry_run: bool = False) -> list[Step]:
         names = [row.name for row in table.rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from .interface import Interface, call, stream
 from .lifecycle import State
@@ -76,6 +77,29 @@ class Event(Message):
     """Since the start of the run, or of the phase that ended."""
 
 
+class SwapRequest(Message):
+    """What is to take the place of a service."""
+
+    name: str
+    impl: str = ""
+    command: list[str] = []
+    """What to run instead of what its row says; both empty: the same, anew."""
+    options: dict[str, Any] = {}
+    """Over those of the row."""
+    mode: str = ""
+    """start_first or stop_first instead of the row's."""
+
+
+class Swapped(Message):
+    """A swap that succeeded."""
+
+    old: str
+    new: str
+    """Incarnations."""
+    seconds: float
+    """From the request until the new one served."""
+
+
 class BrokerInterface(Interface, protocol="broker/1"):
     """Registry and supervisor of one run."""
 
@@ -105,6 +129,14 @@ class BrokerInterface(Interface, protocol="broker/1"):
 
         dry_run: answer the steps, and do nothing. Errors: invalid_argument (a table that contradicts itself),
         unavailable (the run is starting or stopping).
+        """
+
+    @call
+    def swap(self, request: SwapRequest) -> Swapped:
+        """Replace a service by another incarnation while the system serves; answered when the new one serves.
+
+        Errors: unavailable (why the old incarnation serves on, or is started again),
+        not_found, invalid_argument (a service that is run by hand; a swap that is under way).
         """
 
     @stream

@@ -59,7 +59,7 @@ def decoder_for(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 class _Pending:
     """A call in flight."""
 
-    __slots__ = ("answer", "decoder", "feeder", "method", "next_seq", "stream")
+    __slots__ = ("answer", "decoder", "feeder", "method", "next_seq", "request", "stream", "via")
 
     def __init__(
         self, method: str, decoder: msgspec.msgpack.Decoder[Any], answer: Deferred[Any] | None,
@@ -71,6 +71,10 @@ class _Pending:
         self.stream = stream
         self.next_seq = 0
         self.feeder: Feeder | None = None
+        self.request: tuple[Any, float | None, tuple[int, int] | None, str | None] | None = None
+        """Arguments, deadline (on the clock), credit and traceparent: what it takes to ask another incarnation."""
+        self.via: tuple[Connection, int] | None = None
+        """The connection and the call id that it is known by now."""
 
     def fail(self, error: BaseException) -> None:
         self.stop_feeding()
@@ -78,6 +82,16 @@ class _Pending:
             self.stream.finish(error)
         elif self.answer is not None:
             self.answer.reject(error)
+
+    def grant(self, items: int, size: int) -> None:
+        """For its stream: the reader takes more."""
+        if self.via is not None:
+            self.via[0].give_credit(self.via[1], items, size)
+
+    def cancel(self, _: BaseException) -> None:
+        """For its stream: the reader wants no more."""
+        if self.via is not None:
+            self.via[0].cancel_call(self.via[1])
 
     def stop_feeding(self) -> None:
         """The call has its terminal answer: what the caller sends along is of no use any more."""
@@ -118,6 +132,8 @@ class Connection:
         self.incarnation = incarnation
         self.broken: ZmqEngineError | None = None
         self.malformed = 0
+        self.reroute: Callable[[_Pending], object] | None = None
+        """Given each call that was not begun, because another incarnation serves by now, to be asked there."""
         self.superseded = False
         """The peer said that another incarnation serves by now: what is in flight ends here, new calls go there."""
         self.used = False
@@ -163,7 +179,10 @@ class Connection:
             answer.reject(error)
             return answer
         answer.on_cancel(functools.partial(self._cancel, call_id))
-        self._pending[call_id] = _Pending(method.name, method.decoder or _any_decoder, answer, None)
+        pending = self._pending[call_id] = _Pending(method.name, method.decoder or _any_decoder, answer, None)
+        if self.reroute is not None:
+            due = None if deadline_s is None else self._clock() + deadline_s
+            pending.request = (args, due, None, traceparent)
         if deadline_s is not None:
             self._remember_deadline(deadline_s, call_id)
         self._put(frame)
@@ -180,14 +199,15 @@ class Connection:
     ) -> Stream[Any]:
         """Begin a stream. pump: what a sync reader calls to wait for more."""
         call_id = next(self._ids)
-        opened: Stream[Any] = Stream(
-            window,
-            lambda items, size: self._post(Kind.CREDIT, call_id=call_id, credit=(items, size)),
-            lambda error: self._cancel(call_id),
-            pump,
-        )
-        pending = _Pending(method.name, method.decoder or _items_decoder, None, opened)
-        self._begin(Kind.CALL, call_id, pending, args, deadline_s, window, traceparent or trace.current.get())
+        pending = _Pending(method.name, method.decoder or _items_decoder, None, None)
+        pending.via = (self, call_id)
+        opened: Stream[Any] = Stream(window, pending.grant, pending.cancel, pump)
+        pending.stream = opened
+        traceparent = traceparent or trace.current.get()
+        if self.reroute is not None:
+            due = None if deadline_s is None else self._clock() + deadline_s
+            pending.request = (args, due, window, traceparent)
+        self._begin(Kind.CALL, call_id, pending, args, deadline_s, window, traceparent)
         return opened
 
     def tell(self, method: Method, args: Any, traceparent: str | None = None) -> None:
@@ -398,15 +418,41 @@ class Connection:
                 failure = from_wire(envelope.decode_body(_error_decoder, message.body, where), where)
             except RemoteProtocolError as malformed:  # an error it is all the same, and the call's only answer
                 failure = malformed
-            self.superseded = self.superseded or isinstance(failure, StaleIncarnation)
-            call.fail(failure)
+            self._failed(call, failure)
         elif kind is Kind.REDIRECT:
-            self.superseded = True
-            call.fail(StaleIncarnation(f"{self.link.peer} {call.method}: another incarnation serves it now"))
+            where = f"{self.link.peer} {call.method}"
+            self._failed(call, StaleIncarnation(f"{where}: another incarnation serves it now"))
         elif kind is Kind.END and call.stream is not None:
             call.stream.finish(None)
         else:
             call.fail(RemoteProtocolError(f"{self.link.peer} {call.method}: answered with {kind.name}"))
+
+    def _failed(self, call: _Pending, error: ZmqEngineError) -> None:
+        if isinstance(error, StaleIncarnation):
+            self.superseded = True
+            if self.reroute is not None and call.request is not None and call.feeder is None:
+                self.reroute(call)
+                return
+        call.fail(error)
+
+    def resend(self, call: _Pending) -> None:
+        """Make a call that another connection's peer has not begun. It is made anew once: what is said then holds."""
+        assert call.request is not None
+        (args, due, window, traceparent), call.request = call.request, None
+        call_id = next(self._ids)
+        call.via = (self, call_id)
+        if call.answer is not None:
+            call.answer.on_cancel(functools.partial(self._cancel, call_id))
+        left_s = None if due is None else max(0.0, due - self._clock())
+        self._begin(Kind.CALL, call_id, call, args, left_s, window, traceparent)
+
+    def give_credit(self, call_id: int, items: int, size: int) -> None:
+        """The reader of a stream takes more."""
+        self._post(Kind.CREDIT, call_id=call_id, credit=(items, size))
+
+    def cancel_call(self, call_id: int) -> None:
+        """Nobody wants the rest of a call."""
+        self._cancel(call_id)
 
     def _items(self, call: _Pending, stream: Stream[Any], message: Envelope) -> None:
         where = f"{self.link.peer} item of {call.method}"

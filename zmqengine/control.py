@@ -37,7 +37,7 @@ class ControlThread:
         data_endpoint: str,
         control_endpoint: str,
         *,
-        on_drain: Callable[[float], object],
+        on_drain: Callable[[Drain], object],
         on_stop: Callable[[str], object],
     ) -> None:
         self.vitals = vitals
@@ -129,7 +129,8 @@ class ControlThread:
             return
         hello = Hello(
             name=info.name, pid=os.getpid(), incarnation=info.incarnation, token=info.token, data=self._data_endpoint,
-            control=self.endpoint, protocol=vitals.protocol, schema=vitals.schema, config=vitals.config_digest,
+            control=self.endpoint, protocol=vitals.protocol, schema=vitals.schema, methods=vitals.methods,
+            config=vitals.config_digest,
         )  # fmt: skip
         self._broker.ask(Kind.HELLO, hello, Welcome, None).add_done_callback(self._welcomed)
 
@@ -158,7 +159,7 @@ class ControlThread:
     def _drain(self, dispatcher: Dispatcher, identity: bytes, message: Envelope) -> None:
         drain = envelope.decode_body(_drain_decoder, message.body, "DRAIN")
         dispatcher.reply_to(identity, Kind.REPLY, message.call_id, None)
-        self._on_drain(drain.deadline_s)
+        self._on_drain(drain)
 
     def _stop_asked(self, dispatcher: Dispatcher, identity: bytes, message: Envelope) -> None:
         dispatcher.reply_to(identity, Kind.REPLY, message.call_id, None)

@@ -25,6 +25,8 @@ class Hello(Message):
     """Empty until the code is imported."""
     schema: str = ""
     """Fingerprint of the interface; empty until the code is imported."""
+    methods: dict[str, str] = {}
+    """Digest of each method's types; empty until the code is imported."""
     config: str = ""
     """Digest of the options."""
 
@@ -86,3 +88,5 @@ class Drain(Message):
     """Finish what is in flight, take nothing new, then stop. Answered at once; BYE follows when it is done."""
 
     deadline_s: float
+    superseded: bool = False
+    """Another incarnation serves the name by now: new calls are answered so, and asked again there."""

@@ -18,9 +18,9 @@ from .control import ControlThread
 from .deferred import Deferred
 from .dispatcher import Dispatcher, Handler
 from .envelope import Envelope, describe_fault
-from .errors import ConfigError, Unavailable, UsageError, ZmqEngineError
+from .errors import ConfigError, StaleIncarnation, Unavailable, UsageError, ZmqEngineError
 from .events import Topic
-from .health import Progress
+from .health import Drain, Progress
 from .interface import Interface
 from .lifecycle import State
 from .loop import Loop
@@ -35,6 +35,9 @@ from .wire import Kind
 
 log = logging.getLogger(__name__)
 
+REDIRECT_S = 1.0
+"""How long one that was replaced stays, so that those who call it all the time are sent to the next one, rather than find
+it gone with their call. Who calls less often looks first whether it is there."""
 EXIT_FAILED = 1
 EXIT_STOPPED = 0
 
@@ -64,6 +67,8 @@ class Host:
         self._drain_timer: Any = None
         self._service: Service | None = None
         self._peers: Peers | None = None
+        self._superseded = False
+        self._redirect_until = 0.0
         self._topics: dict[str, Topic[Any]] = {}
         self._on_ready: Callable[[], object] = lambda: None
         self.loop: Loop
@@ -115,7 +120,7 @@ class Host:
     def _import(self) -> type[Service]:
         cls = self._load()
         self.vitals.protocol = cls.protocol
-        self.vitals.schema = cls.fingerprint()
+        self.vitals.schema, self.vitals.methods = cls.fingerprint(), cls.method_digests()
         self.control.say_hello()
         self.progress(0, 0, "importing")
         cls.preload()
@@ -201,6 +206,8 @@ class Host:
     def _refusal(self) -> ZmqEngineError | None:
         if self.vitals.state is State.READY:
             return None
+        if self._superseded:
+            return StaleIncarnation(f"another incarnation serves {self.info.name} by now")
         return Unavailable(f"{self.info.name} is {self.vitals.state.value.lower()}", retry_after_s=1.0)
 
     def _leave(self) -> None:
@@ -220,10 +227,11 @@ class Host:
 
     # Drain and signals
 
-    def _drain_asked(self, deadline_s: float) -> None:
+    def _drain_asked(self, drain: Drain) -> None:
         """On the control thread."""
+        self._superseded = drain.superseded
         if self.vitals.state is State.READY:
-            self.loop.call_threadsafe(lambda: self._drain(deadline_s))
+            self.loop.call_threadsafe(lambda: self._drain(drain.deadline_s))
         else:
             self.stop("it was asked to drain before it was ready")
 
@@ -243,13 +251,16 @@ class Host:
                 self.loop.run_coroutine(result, hook)
             else:
                 hook.resolve(None)
-        self._check_drained(self.loop.clock() + deadline_s, hook)
+        now = self.loop.clock()
+        self._redirect_until = now + (min(REDIRECT_S, deadline_s) if self._superseded else 0.0)
+        self._check_drained(now + deadline_s, hook)
 
     def _check_drained(self, until: float, hook: Deferred[None]) -> None:
         """Stop once the hook is done and nothing is in flight, or at the deadline."""
         dispatcher = self.loop.dispatcher
         assert dispatcher is not None
         quiet = hook.done and dispatcher.in_flight == 0 and not dispatcher.blocked
+        quiet = quiet and self.loop.clock() >= self._redirect_until
         if quiet or self.loop.clock() >= until:
             self.loop.stop()
         else:

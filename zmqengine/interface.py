@@ -177,6 +177,15 @@ class Interface:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     @classmethod
+    def method_digests(cls) -> dict[str, str]:
+        """Hex digest of each method's kind and types: what differs between two versions can be named."""
+        described = {name: {k: v for k, v in _describe(m).items() if k != "doc"} for name, m in cls.methods.items()}
+        return {
+            name: hashlib.blake2b(json.dumps(method, sort_keys=True).encode(), digest_size=4).hexdigest()
+            for name, method in described.items()
+        }
+
+    @classmethod
     def schema(cls) -> dict[str, Any]:
         """A JSON-able description: methods with kind, argument and answer types, and the JSON schema of each type."""
         methods = {name: _describe(method) for name, method in sorted(cls.methods.items())}

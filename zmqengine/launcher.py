@@ -26,6 +26,7 @@ from .process import ChildProcess, python_argv
 from .registry import Entry, Registry
 from .rundir import Process, RunDirectory, RunState, process_of
 from .spawn import INCARNATION, SpawnInfo
+from .standby import is_retired, service_name, standby_key
 from .supervision import (
     Action,
     Changed,
@@ -34,6 +35,7 @@ from .supervision import (
     Event,
     Exited,
     FailureTold,
+    Flip,
     Kill,
     LifeSeen,
     ProgressSeen,
@@ -157,6 +159,8 @@ class Launcher:
         else:
             if isinstance(action, Changed):
                 self._changed(action)
+            elif isinstance(action, Flip):
+                self._flip(action)
             self._observe(action)
 
     def _act_on(self, member: Member, action: Release | Drain | Terminate | Kill | DumpStacks) -> None:
@@ -167,7 +171,8 @@ class Launcher:
         elif isinstance(action, Drain):
             self._registry.withdraw(member.entry)
             with contextlib.suppress(ZmqEngineError):  # one that cannot be told is ended by SIGTERM next
-                self._control(member).notify(Kind.DRAIN, DrainBody(deadline_s=action.deadline_s))
+                drain = DrainBody(deadline_s=action.deadline_s, superseded=is_retired(action.name))
+                self._control(member).notify(Kind.DRAIN, drain)
         elif member.process is not None:
             if isinstance(action, Terminate):
                 member.process.terminate()
@@ -175,6 +180,12 @@ class Launcher:
                 member.process.kill()
             elif self._supervisor.units[action.name].row.impl:
                 member.process.dump_stacks()
+
+    def _flip(self, action: Flip) -> None:
+        old, new = self.members.pop(action.name), self.members.pop(standby_key(action.name))
+        self._registry.flip(action.name, action.retired)
+        self.members[action.name], self.members[action.retired] = new, old
+        self._save_state()
 
     def _changed(self, action: Changed) -> None:
         member = self.members.get(action.name)
@@ -192,9 +203,10 @@ class Launcher:
 
     def _spawn(self, row: Row, incarnation: str) -> None:
         token = secrets.token_hex(16)
-        log = self._logs.get(row.name)
+        name = service_name(row.name)
+        log = self._logs.get(name)
         if log is None:
-            name, echo = row.name, self._echo
+            echo = self._echo
             log = LogWriter(
                 log_path(self._directory.logs, name),
                 echo=None if echo is None else lambda stream, line: echo(name, stream, line),
@@ -202,7 +214,7 @@ class Launcher:
             self._logs[name] = log
         log.forget()
         info = SpawnInfo(
-            name=row.name, incarnation=incarnation, run=self._directory.name, run_dir=str(self._directory.path),
+            name=name, incarnation=incarnation, run=self._directory.name, run_dir=str(self._directory.path),
             broker=self._directory.broker, token=token, options=json.dumps(row.options), death_fd=self._death_read,
         )  # fmt: skip
         entry = self._registry.register(row.name, incarnation, token, None)
@@ -212,7 +224,7 @@ class Launcher:
         try:
             member.process = ChildProcess(
                 argv, _environment(row, info), self._death_read, log,
-                lambda code, how: self._exited(row.name, incarnation, how, code == 0), self._oom_kills,
+                lambda code, how: self._exited(entry, how, code == 0), self._oom_kills,
                 cpus=parse_cpus(row.cpus, row.name),
             )  # fmt: skip
         except (OSError, ValueError) as error:
@@ -230,14 +242,13 @@ class Launcher:
             self._forget(old)
         self.members[entry.name] = member
         member.pidfd = os.pidfd_open(pid)
-        asyncio.get_running_loop().add_reader(
-            member.pidfd, self._exited, entry.name, entry.incarnation, "its process ended", False
-        )
+        asyncio.get_running_loop().add_reader(member.pidfd, self._exited, entry, "its process ended", False)
 
-    def _exited(self, name: str, incarnation: str, how: str, clean: bool) -> None:
+    def _exited(self, entry: Entry, how: str, clean: bool) -> None:
+        """entry: known by another key, perhaps, than when it was started."""
         # What it left in sessions of its own has to go before it is started anew.
-        kill_all_with(f"{INCARNATION}={incarnation}")
-        self.feed(Exited(name, incarnation, how, clean))
+        kill_all_with(f"{INCARNATION}={entry.incarnation}")
+        self.feed(Exited(entry.name, entry.incarnation, how, clean))
 
     def _forget(self, member: Member) -> None:
         """An incarnation has ended."""
@@ -253,7 +264,7 @@ class Launcher:
         if member.process is not None:
             # Sockets of a process that was killed stay behind as files.
             for role in ("data", "control"):
-                path = self._directory.path / f"{member.entry.name}-{member.entry.incarnation}.{role}"
+                path = self._directory.path / f"{service_name(member.entry.name)}-{member.entry.incarnation}.{role}"
                 path.unlink(missing_ok=True)
 
     def _save_state(self) -> None:
@@ -277,13 +288,14 @@ class Launcher:
 
     def health_told(self, health: Health) -> None:
         """A service told its health without being asked: its state has changed."""
-        member = self.members.get(health.name)
-        if member is None or member.entry.incarnation != health.incarnation:
+        found = [m for m in self.members.values() if m.entry.incarnation == health.incarnation]
+        if not found or service_name(found[0].entry.name) != health.name:
             return
+        member = found[0]
         member.entry.health = health
         member.news.set()
         if health.state is State.FAILED:
-            self.feed(FailureTold(health.name, health.incarnation, health.error or "it does not say why"))
+            self.feed(FailureTold(member.entry.name, health.incarnation, health.error or "it does not say why"))
 
     def _control(self, member: Member) -> Connection:
         if member.control is None or member.control.broken is not None:

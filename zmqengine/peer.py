@@ -104,6 +104,7 @@ class Route:
             return current
         self._retire(current)
         fresh = Connection(NoLink(self._name), touched=self._loop.touch, clock=self._loop.clock)
+        fresh.reroute = lambda call: self.connection().resend(call)
         self._connection = fresh
         self._loop.add_connection(fresh)
         self._resolve(self._name).add_done_callback(lambda found: self._attach(fresh, found))

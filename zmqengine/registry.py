@@ -9,6 +9,7 @@ from .deferred import Deferred
 from .errors import NotFound, Unavailable
 from .health import Health, Hello
 from .peer import Location
+from .standby import service_name, standby_key
 
 
 class Entry:
@@ -31,9 +32,10 @@ class Entry:
     def location(self) -> Location:
         """Where its calls go."""
         assert self.hello is not None
+        hello = self.hello
         return Location(
-            name=self.name, incarnation=self.incarnation, endpoint=self.hello.data, protocol=self.hello.protocol,
-            schema=self.hello.schema,
+            name=service_name(self.name), incarnation=self.incarnation, endpoint=hello.data, protocol=hello.protocol,
+            schema=hello.schema,
         )  # fmt: skip
 
 
@@ -89,6 +91,13 @@ class Registry:
         else:
             answer.reject(Unavailable(f"{name} is {why_not(name)}", retry_after_s=1.0))
         return answer
+
+    def flip(self, name: str, retired: str) -> None:
+        """The candidate of a name serves it from now on; the one that did is known by another key."""
+        old, new = self._current[name], self._current.pop(standby_key(name))
+        old.name, new.name, old.ready = retired, name, False
+        self._current[retired], self._current[name] = old, new
+        self.serve(new)
 
     def forget(self, name: str) -> None:
         """There is no service of that name any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from .lifecycle import State
-from .table import Table
+from .table import Row, Table
 
 # Events
 
@@ -31,6 +31,14 @@ class TableChanged(Struct, frozen=True):
     """An operator wants the run to be as another table says."""
 
     table: Table
+
+
+class SwapAsked(Struct, frozen=True):
+    """An operator wants a service replaced while it serves. row: what takes its place, under the same name."""
+
+    name: str
+    row: Row
+    stop_first: bool = False
 
 
 class Spawned(Struct, frozen=True):
@@ -104,8 +112,8 @@ class Tick(Struct, frozen=True):
 
 
 Event = (
-    StartAsked | StopAsked | RestartAsked | TableChanged | Spawned | SpawnFailed | HelloReceived | ProgressSeen
-    | ReadySeen | FailureTold | LifeSeen | Exited | Tick
+    StartAsked | StopAsked | RestartAsked | SwapAsked | TableChanged | Spawned | SpawnFailed | HelloReceived
+    | ProgressSeen | ReadySeen | FailureTold | LifeSeen | Exited | Tick
 )  # fmt: skip
 
 # Actions
@@ -162,6 +170,22 @@ class Changed(Struct, frozen=True):
     text: str = ""
 
 
+class Flip(Struct, frozen=True):
+    """From now on this incarnation serves the name, and the one that did goes by another key."""
+
+    name: str
+    incarnation: str
+    retired: str
+    """Key of the one that served before."""
+
+
+class SwapEnded(Struct, frozen=True):
+    """A swap is over. failure: why the old incarnation serves on; empty if the new one serves."""
+
+    name: str
+    failure: str = ""
+
+
 class Up(Struct, frozen=True):
     """All is READY."""
 
@@ -178,4 +202,4 @@ class Down(Struct, frozen=True):
     """Nothing runs any more."""
 
 
-Action = Spawn | Release | Drain | Terminate | Kill | DumpStacks | Changed | Up | StartBroke | Down
+Action = Spawn | Release | Drain | Terminate | Kill | DumpStacks | Changed | Flip | SwapEnded | Up | StartBroke | Down

@@ -11,10 +11,13 @@ import random
 from collections.abc import Callable
 from enum import StrEnum
 
+import msgspec
+
 from .lifecycle import SERVING, State, Trigger, next_state
 from .reconcile import reconcile
 from .recovery import blocker, group_of, pause_s, taken_along, within_budget
 from .spawn import new_incarnation
+from .standby import retired_key, standby_key
 from .supervision import (
     Action,
     Changed,
@@ -24,6 +27,7 @@ from .supervision import (
     Event,
     Exited,
     FailureTold,
+    Flip,
     HelloReceived,
     Kill,
     LifeSeen,
@@ -37,12 +41,14 @@ from .supervision import (
     StartAsked,
     StartBroke,
     StopAsked,
+    SwapAsked,
+    SwapEnded,
     TableChanged,
     Terminate,
     Tick,
     Up,
 )  # fmt: skip
-from .table import Row, Table
+from .table import Restart, Row, Table
 from .unit import Unit
 
 STACKS_GRACE_S = 1.0
@@ -89,7 +95,7 @@ class Supervisor:
             StartAsked: self._start, StopAsked: self._stop, RestartAsked: self._restart, Spawned: self._spawned,
             SpawnFailed: self._spawn_failed, HelloReceived: self._hello, ProgressSeen: self._progress,
             ReadySeen: self._ready, FailureTold: self._failure_told, LifeSeen: self._life, Exited: self._exited,
-            TableChanged: self._apply, Tick: lambda event, now: None,
+            TableChanged: self._apply, SwapAsked: self._swap, Tick: lambda event, now: None,
         }  # fmt: skip
 
     def handle(self, event: Event, now: float) -> list[Action]:
@@ -191,6 +197,11 @@ class Supervisor:
         unit.error = None
         unit.was_ready = True
         self._move(unit, Trigger.READY)
+        if unit.becomes is not None:
+            self._flip(unit, unit.becomes)
+        elif unit.fallback is not None:
+            unit.fallback = None
+            self._actions.append(SwapEnded(unit.name))
         self._release_others(now)
         if self.phase is Phase.STARTING and all(self.units[row.name].state in SERVING for row in self.table.rows):
             self.phase = Phase.UP
@@ -284,6 +295,9 @@ class Supervisor:
 
     def _recover(self, unit: Unit, now: float) -> None:
         """Restart what failed and what its strategy takes along, or quarantine it."""
+        if unit.fallback is not None and unit.row is not unit.fallback:
+            self._fall_back(unit, now)
+            return
         policy = unit.row.restart
         allowed = within_budget(unit.failures, policy, now)
         blocked_by = blocker(self.table, self.units, unit)
@@ -352,6 +366,62 @@ class Supervisor:
             elif not unit.row.external:
                 self._spawn(unit, now)
 
+    # Swap
+
+    def _swap(self, event: SwapAsked, now: float) -> None:
+        """Have another incarnation stand by, or, stop_first, take the place of one that is stopped for it."""
+        unit = self.units.get(event.name)
+        if unit is None or self.phase is not Phase.UP or self.swapping(event.name):
+            return
+        if event.stop_first:
+            unit.fallback, unit.next_row = unit.row, event.row
+            self._replace_row(event.row)
+            unit.failures.clear()
+            self._begin_anew(unit, now)
+            return
+        # Its first failure is its last: the one that serves is better than any number of attempts.
+        key, once = standby_key(event.name), Restart(intensity=0)
+        row = msgspec.structs.replace(event.row, name=key, restart=once, after=unit.row.after)
+        candidate = self.units[key] = Unit(row)
+        candidate.becomes = event.row
+        self._spawn(candidate, now)
+
+    def swapping(self, name: str) -> bool:
+        """Whether a swap of it is under way."""
+        unit = self.units.get(name)
+        return standby_key(name) in self.units or (unit is not None and unit.fallback is not None)
+
+    def _flip(self, unit: Unit, row: Row) -> None:
+        """The candidate is READY: it takes the name, and the one that served it leaves."""
+        old = self.units[row.name]
+        del self.units[unit.name]
+        unit.row, unit.becomes, unit.restarts = row, None, old.restarts
+        retired = retired_key(row.name, old.incarnation)
+        old.row = msgspec.structs.replace(old.row, name=retired)
+        old.leaving, old.again, old.next_row, old.restart_at = True, False, None, None
+        self.units = {key: unit if key == row.name else other for key, other in self.units.items()}
+        self.units[retired] = old
+        self._replace_row(row)
+        self._actions += [Flip(row.name, unit.incarnation, retired), SwapEnded(row.name)]
+
+    def _replace_row(self, row: Row) -> None:
+        rows = tuple(row if other.name == row.name else other for other in self.table.rows)
+        self.table = msgspec.structs.replace(self.table, rows=rows)
+
+    def _drop_failed_candidate(self, unit: Unit) -> None:
+        assert unit.becomes is not None
+        del self.units[unit.name]
+        self._actions.append(SwapEnded(unit.becomes.name, unit.error or "it was stopped"))
+
+    def _fall_back(self, unit: Unit, now: float) -> None:
+        """What took its place after a stop did not become READY: start what was there before."""
+        assert unit.fallback is not None
+        unit.row, unit.fallback, unit.next_row = unit.fallback, None, None
+        self._replace_row(unit.row)
+        self._actions.append(SwapEnded(unit.name, unit.error or "it failed"))
+        self._move(unit, Trigger.WAIT, "what was there before is started again")
+        unit.restart_at = now
+
     # Another table
 
     def _apply(self, event: TableChanged, now: float) -> None:
@@ -394,6 +464,9 @@ class Supervisor:
 
     def _go_on_leaving(self, now: float) -> None:
         """Stop each service that is leaving once those that came after it, and leave too, have stopped."""
+        over = (State.QUARANTINED, State.STOPPED, State.FAILED)
+        for unit in [u for u in self.units.values() if u.becomes is not None and u.state in over]:
+            self._drop_failed_candidate(unit)
         leaving = [unit for unit in self.units.values() if unit.leaving]
         for unit in leaving:
             if not unit.alive:

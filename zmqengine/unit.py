@@ -31,6 +31,10 @@ class Unit:
     """Its end is wanted."""
     next_row: Row | None = None
     """What it is started from once its present process has ended."""
+    becomes: Row | None = None
+    """It stands by; once it is READY it takes the place of the service of this row's name."""
+    fallback: Row | None = None
+    """What is started again if a swap that stopped it first fails."""
     leaving: bool = False
     """Its row is gone from the table: it is stopped, and then forgotten."""
     again: bool = False

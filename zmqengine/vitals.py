@@ -19,6 +19,7 @@ class Vitals:
         self.state = State.CONNECTED
         self.protocol = ""
         self.schema = ""
+        self.methods: dict[str, str] = {}
         self.config_digest = ""
         self.progress: Progress | None = None
         self.error: str | None = None

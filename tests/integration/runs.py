@@ -11,9 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
+from zmqengine import Client
+from zmqengine.broker_interface import BrokerInterface
 from zmqengine.logs import LogLine, read_merged
+from zmqengine.peer import Location
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 60.0
@@ -77,8 +81,10 @@ class Runs:
         return str(path)
 
     def services(self, run: str = "default") -> dict[str, dict[str, Any]]:
-        """`ps --json`, by name."""
-        return {s["name"]: s for s in json.loads(self.run("ps", "--json", "--run", run).stdout)}
+        """What `ps --json` shows, by name; asked for in this process, which takes a hundredth of the time."""
+        broker = Location(name="broker", incarnation="", endpoint=f"ipc://{self.base}/{run}/broker")
+        with Client(broker, BrokerInterface, deadline_s=10.0) as client:
+            return {s["name"]: s for s in msgspec.to_builtins(client.status().services, str_keys=True)}
 
     def log_lines(self, run: str = "default") -> list[LogLine]:
         """What all services of a run wrote."""

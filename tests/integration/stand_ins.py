@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from zmqengine import Config, Service, call, stream
+from zmqengine import Config, Deferred, Interface, Service, call, stream
 
 
 class Echo(Service, protocol="echo/1"):
@@ -28,6 +28,60 @@ class Echo(Service, protocol="echo/1"):
     @stream
     def count(self, limit: int) -> Iterator[int]:
         yield from range(limit)
+
+
+class Echo2(Echo):
+    """Another implementation of the same protocol, which does more."""
+
+    @call(idempotent=True)
+    def echo(self, text: str) -> str:
+        return text
+
+    @call
+    def twice(self, text: str) -> str:
+        return text + text
+
+
+class Greeting(Config):
+    greeting: str = ""
+
+
+class Configured(Echo):
+    """Does what an option says."""
+
+    config: Greeting
+
+    @call(idempotent=True)
+    def echo(self, text: str) -> str:
+        return f"{self.config.greeting} {text}"
+
+
+class OtherEcho(Service, protocol="echo/1"):
+    """The same protocol by name; its methods differ."""
+
+    @call(idempotent=True)
+    def echo(self, text: int) -> int:
+        return text
+
+    @call
+    def hang(self) -> None:
+        """Never returns."""
+
+
+class EchoInterface(Interface, protocol="echo/1"):
+    @call(idempotent=True)
+    def echo(self, text: str) -> str: ...
+    @stream
+    def count(self, limit: int) -> Iterator[int]: ...
+
+
+class Relay(Service, protocol="relay/1"):
+    """Asks the service `a`, on its loop."""
+
+    @call
+    def relay(self, text: str) -> Deferred[str]:
+        answer: Deferred[str] = self.peer("a", EchoInterface).echo(text)
+        return answer
 
 
 class FaultConfig(Config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -18,7 +19,7 @@ ECHO = {"name": "a", "impl": "Echo"}
 def test_up_is_ready_when_every_service_answers_and_down_leaves_nothing(runs: Runs) -> None:
     table = runs.table(ECHO, {"name": "b", "impl": "Echo"})
     assert "ready in" in runs.run("up", table, "--detach").stdout
-    services = runs.services()
+    services = {s["name"]: s for s in json.loads(runs.run("ps", "--json").stdout)}
     assert {s["state"] for s in services.values()} == {"READY"}
     a, b = services["a"], services["b"]
     assert a["spawned_at"] <= a["hello_at"] <= a["imported_at"] <= a["setup_at"] <= a["ready_at"] <= b["setup_at"]

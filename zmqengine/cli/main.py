@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "Show what `up` would start, without starting it.",
     "run": "Run one service in this terminal.",
     "restart": "Restart one service.",
+    "swap": "Replace a service while the system serves.",
     "apply": "Make a run as an edited table says.",
     "top": "Watch the services of a run.",
     "timeline": "Show where the time of the start went.",

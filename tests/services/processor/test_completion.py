@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.processor.completion import Completion, NumberingError, merge_deltas
@@ -206,6 +206,7 @@ def test_a_control_token_that_is_not_shown_has_a_log_probability_all_the_same() 
     assert (delta.text, raw(delta)) == ("", b"<end>")
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([*b"abST", *"🌍".encode(), END]), max_size=20),
     st.lists(st.integers(0, 20), max_size=6), st.booleans(), st.booleans(), st.integers(0, 6),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.processor.detokenizer import Detokenizer, incomplete_suffix
@@ -101,6 +101,7 @@ def test_an_incomplete_suffix_is_what_more_bytes_could_complete(data: bytes, suf
     assert incomplete_suffix(data) == suffix
 
 
+@settings(deadline=None)
 @given(BYTES, st.lists(st.integers(0, 24), max_size=6))
 @example(b"\xed\xa0\x80a", [1, 2])
 @example(b"\xf4\x90\x80\x80", [1, 2, 3])
@@ -112,6 +113,7 @@ def test_the_splits_of_any_bytes_do_not_matter(data: bytes, cuts: list[int]) -> 
     assert detokenizer.pending == bool(incomplete_suffix(data))
 
 
+@settings(deadline=None)
 @given(BYTES, BYTES, st.lists(st.integers(0, 24), max_size=6))
 def test_the_splits_of_any_bytes_behind_any_prompt_do_not_matter(prompt: bytes, data: bytes, cuts: list[int]) -> None:
     edges = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})

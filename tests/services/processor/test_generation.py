@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.processor.generation import Generation
@@ -251,6 +251,7 @@ def test_cancelling_a_slow_reader_drops_what_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 3])
+@settings(deadline=None)
 @given(data=st.data())
 def test_whenever_the_reader_takes_it_gets_every_text_whole_and_in_order(n: int, data: st.DataObject) -> None:
     output = "a🌍bx字c".encode()

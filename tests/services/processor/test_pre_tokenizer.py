@@ -3,7 +3,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
@@ -27,12 +27,14 @@ def test_smollm_splits_every_numeric_character_off_on_its_own() -> None:
     assert pieces("smollm", text) == ["a", "½", "b", "٣", "c", " ", "1", "2", ",", "Ⅷ", "²"]
 
 
+@settings(deadline=None)
 @given(TEXT)
 def test_smollm_leaves_no_numeric_character_with_a_neighbour(text: str) -> None:
     for piece in pieces("smollm", text):
         assert len(piece) == 1 or not any(unicodedata.category(c).startswith("N") for c in piece)
 
 
+@settings(deadline=None)
 @given(st.text("ab ½٣12\t\n'!é字🌍"))
 def test_smollm_cuts_as_the_library_s_digits_and_byte_level_of_the_published_tokenizer_do(text: str) -> None:
     published = pre_tokenizers.Sequence(
@@ -41,6 +43,7 @@ def test_smollm_cuts_as_the_library_s_digits_and_byte_level_of_the_published_tok
     assert pre_tokenizer("smollm").build().pre_tokenize_str(text) == published.pre_tokenize_str(text)
 
 
+@settings(deadline=None)
 @given(st.text("ab ½٣12\t\n'stre!é字🌍"))
 def test_gpt2_cuts_as_the_library_s_own_pattern(text: str) -> None:
     own = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -64,6 +67,7 @@ def test_only_a_family_that_normalizes_has_a_normalizer() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PRE_TOKENIZERS))
+@settings(deadline=None)
 @given(text=TEXT)
 def test_no_character_is_lost_between_the_pieces(name: str, text: str) -> None:
     assert "".join(pieces(name, text)) == text

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.processor.request_checks import (
@@ -93,6 +93,7 @@ def test_more_tokens_at_least_than_at_most_are_refused(max_tokens: int, default:
     assert refused.value.field == "request.sampling.min_tokens"
 
 
+@settings(deadline=None)
 @given(st.integers(MIN_SEED, MAX_SEED), st.integers(0, 127))
 def test_each_completion_has_a_seed_of_its_own_within_64_bits(seed: int, index: int) -> None:
     params = SamplingParams(max_tokens=1, seed=seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .fake_ports import Full, GivenUp, NotThere, PeerLost
@@ -154,6 +154,7 @@ def test_an_engine_lost_behind_the_last_token_has_done_all_that_was_to_do() -> N
     assert one.is_done()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from(["lost", "absent"])), max_size=12))
 def test_however_engines_are_lost_the_text_is_the_undisturbed_one(
     attempts: list[tuple[int, int, str]],

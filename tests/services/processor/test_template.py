@@ -6,7 +6,7 @@ import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.processor.template import MAX_SOURCE, ChatTemplate, TemplateError, message_variables
@@ -153,6 +153,7 @@ def test_a_format_of_the_time_has_a_limit(layout: str) -> None:
 
 
 @pytest.mark.parametrize("source", [CHATML, TRIMMING])
+@settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20))
 def test_a_message_that_is_continued_ends_with_its_content(source: str, text: str) -> None:
     prompt = chat("hi", text, continue_final_message=True, add_generation_prompt=False)

@@ -147,7 +147,7 @@ def test_a_large_number_is_refused_before_anything_is_made(source: str, message:
     [
         "{% set ns = namespace(s='aaaa') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
         "{% set ns = namespace(s='aaaa') %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-        "{% set ns = namespace(s=1) %}{% for i in range(64) %}{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}{% endfor %}",
+        "{% set n = namespace(s=1) %}{% for i in range(64) %}{% set n.s %}{{ n.s }}{{ n.s }}{% endset %}{% endfor %}",
         "{% set s = 'a' * 99999 %}{{ s | replace('a', s) }}",
         "{% set s = 'a' * 99999 %}{{ s.replace('a', s) }}",
         "{% set s = 'a' * 99999 %}{{ s.join(s) }}",
@@ -199,29 +199,28 @@ def test_so_are_tuples_which_would_be_hashed_for_ever(use: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "nest",
+    "build",
     [
-        "dict(a=ns.l, b=ns.l)",
-        "{'a': ns.l, 'b': ns.l}",
-        "[ns.l] * 2",
-        "[ns.l] + [ns.l]",
-        "two(ns.l, ns.l)",
-        "{}.fromkeys(range(2), ns.l)",
-        "[none] * 2 | map('default', ns.l, true) | list",
-        "({'a': ns.l, 'b': ns.l}).values()",
-        "[{'k': 1, 'v': ns.l}, {'k': 2, 'v': ns.l}] | groupby('k')",
+        "{% set ns.l = dict(a=ns.l, b=ns.l) %}",
+        "{% set ns.l = {'a': ns.l, 'b': ns.l} %}",
+        "{% set ns.l = [ns.l] * 2 %}",
+        "{% set ns.l = [ns.l] + [ns.l] %}",
+        "{% set ns.l = {}.fromkeys(range(2), ns.l) %}",
+        "{% set ns.l = [none, none] | map('default', ns.l, true) | list %}",
+        "{% set ns.l = {'a': ns.l, 'b': ns.l}.values() %}",
+        "{% set ns.l = [{'k': 1, 'v': ns.l}, {'k': 2, 'v': ns.l}] | groupby('k') %}",
+        "{% set x = keep(ns.l, ns.l) %}{% set ns.l = kept.l %}",
     ],
 )
-def test_there_is_no_other_way_to_build_one(nest: str) -> None:
-    two = "{% macro two() %}{% set ns2.kept = varargs %}{% endmacro %}"
-    if nest.startswith("two"):
-        build = "{% set x = two(ns.l, ns.l) %}{% set ns.l = ns2.kept %}"
-    elif "map" in nest:
-        build = "{% set ns.l = ([none] * 2) | map('default', ns.l, true) | list %}"
-    else:
-        build = "{% set ns.l = " + nest + " %}"
-    source = "{% set ns = namespace(l=[1]) %}{% set ns2 = namespace(kept=1) %}" + two
-    fails(source + "{% for i in range(60) %}" + build + "{% endfor %}{{ ns.l }}", BILLION + "|nested deeper")
+def test_there_is_no_other_way_to_build_one(build: str) -> None:
+    begin = "{% set ns, kept = namespace(l=[1]), namespace(l=1) %}"
+    keep = "{% macro keep() %}{% set kept.l = varargs %}{% endmacro %}"
+    fails(begin + keep + "{% for i in range(60) %}" + build + "{% endfor %}{{ ns.l }}", BILLION + "|nested deeper")
+
+
+def test_the_arguments_of_one_call_have_a_limit_together() -> None:
+    source = "{% macro m() %}{{ varargs | length }}{% endmacro %}{% set s = 'a' * 999999 %}{{ m(" + "s, " * 100 + ") }}"
+    fails(source, "a call is given more than it may be")
 
 
 def test_a_value_that_is_nested_deep_is_refused_before_its_hash_overflows_the_stack() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers
 
@@ -60,6 +60,7 @@ def test_bytes_that_are_no_text_become_replacement_characters() -> None:
     assert TOKENIZER.token_text(None) == ""
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_the_lower_bound_is_never_above_the_number_of_tokens(text: str) -> None:
     assert TOKENIZER.at_least(text) <= len(TOKENIZER.encode(text))
