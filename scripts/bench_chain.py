@@ -2,8 +2,8 @@
 
     python scripts/bench_chain.py [--runs N] [--json]
 
-Both are timed from outside and alternate. In a chain every service's setup waits for the one before it, while its process
-is spawned and imports at once; side by side, none waits.
+Both are timed from outside and alternate. In a chain every service's setup waits for the one before it, while its
+process is spawned and imports at once; side by side, none waits.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import time
 from pathlib import Path
 
 import click
-from rich.table import Table
-
 from benchmark import at_most, report
+from rich.table import Table
 
 SERVICES = 10
 CHAIN_GOAL, SIDE_BY_SIDE_GOAL = 1.25, 1.0

@@ -94,13 +94,19 @@ class AsyncioLoop(Loop):
             self._unwatched = [c for c in self._unwatched if not self._watch(c)]
         ready, self._ready = self._ready, set()
         receive, self._port_ready = self._port_ready, False
-        more = self._work(ready, receive)
-        self._look_again()
-        if more or self._ready or self._port_ready or self._unwatched_has_link():
-            self.touch()
-        self._schedule(self._next_due())
-        if self.stopping:
-            self._stopped.set()
+        more = False
+        try:
+            more = self._work(ready, receive)
+        except BaseException:
+            self._ready |= {c for c in ready if not c.used}  # a fault in one must not keep others from their turn
+            raise
+        finally:
+            self._look_again()
+            if more or self._ready or self._port_ready or self._unwatched_has_link():
+                self.touch()
+            self._schedule(self._next_due())
+            if self.stopping:
+                self._stopped.set()
 
     def _look_again(self) -> None:
         """A descriptor of zmq is edge-triggered, and any use of its socket may take the edge: so whatever was used in

@@ -178,8 +178,8 @@ class Broker(BrokerInterface):
         return entry
 
     def _check_fits(self, hello: Hello) -> None:
-        """A candidate must do all that the first incarnation did, for others count on that; what it does beyond is its own
-        affair."""
+        """A candidate must do all that the first incarnation did, for others count on that; what it does beyond is its
+        own affair."""
         protocol, wants = self._contracts.get(hello.name, (hello.protocol, {}))
         has = hello.methods
         missing = [f"has no {name}" for name in sorted(wants.keys() - has.keys())]

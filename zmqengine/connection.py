@@ -161,9 +161,9 @@ class Connection:
         return bool(self._outbox)
 
     def call(
-        self, method: Method, args: Any, deadline_s: float | None, traceparent: str | None = None
+        self, method: Method, args: Any, deadline_s: float | None, traceparent: str | None = None, bound: bool = False
     ) -> Deferred[Any]:
-        """Begin a call that answers once."""
+        """Begin a call that answers once. bound: it is meant for this incarnation alone."""
         # What `_begin` does, in one piece: this is on the path of every call.
         answer: Deferred[Any] = Deferred()
         if self.broken is not None:
@@ -180,7 +180,7 @@ class Connection:
             return answer
         answer.on_cancel(functools.partial(self._cancel, call_id))
         pending = self._pending[call_id] = _Pending(method.name, method.decoder or _any_decoder, answer, None)
-        if self.reroute is not None:
+        if self.reroute is not None and not bound:
             due = None if deadline_s is None else self._clock() + deadline_s
             pending.request = (args, due, None, traceparent)
         if deadline_s is not None:

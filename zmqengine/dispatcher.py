@@ -225,9 +225,20 @@ class Dispatcher:
             if call is not None:  # else it has its answer, and the caller will stop when it gets it
                 self._take_in(call, kind, message)
         elif kind in self.lifecycle:
-            self.lifecycle[kind](identity, message)
+            self._live(identity, kind, message)
         else:
             raise RemoteProtocolError(f"{kind.name} is not taken on this socket")
+
+    def _live(self, identity: bytes, kind: Kind, message: Envelope) -> None:
+        """One of the lifecycle kinds. A fault of ours costs neither its sender an answer nor others theirs."""
+        try:
+            self.lifecycle[kind](identity, message)
+        except RemoteProtocolError:
+            raise
+        except Exception as error:
+            log.exception("could not handle %s", kind.name)
+            if message.call_id:  # else nobody waits for an answer
+                self._error(identity, message.call_id, error)
 
     def _begin(self, identity: bytes, kind: Kind, message: Envelope) -> None:
         self.calls += 1

@@ -36,8 +36,8 @@ from .wire import Kind
 log = logging.getLogger(__name__)
 
 REDIRECT_S = 1.0
-"""How long one that was replaced stays, so that those who call it all the time are sent to the next one, rather than find
-it gone with their call. Who calls less often looks first whether it is there."""
+"""How long one that was replaced stays, so that those who call it all the time are sent to the next one, rather than
+find it gone with their call. Who calls less often looks first whether it is there."""
 EXIT_FAILED = 1
 EXIT_STOPPED = 0
 
@@ -64,6 +64,7 @@ class Host:
         self._load = load
         self._data_endpoint = data_endpoint or info.endpoint("data")
         self._stop_reason: str | None = None
+        self._ending = False
         self._drain_timer: Any = None
         self._service: Service | None = None
         self._peers: Peers | None = None
@@ -97,6 +98,7 @@ class Host:
                 self._live_on_poller(cls, port)
             return EXIT_STOPPED
         except StopAsked as stop:
+            self._ending = True
             self._become(State.STOPPED)
             log.info("stopped while it was starting: %s", stop)
             return EXIT_STOPPED
@@ -216,6 +218,7 @@ class Host:
         self._become(State.STOPPED)
 
     def _failed(self, error: Exception) -> None:
+        self._ending = True
         self.vitals.error = f"{type(error).__name__}: {error}"
         self._become(State.FAILED)
         expected = isinstance(error, ZmqEngineError)
@@ -275,6 +278,8 @@ class Host:
         }
 
     def _on_signal(self, number: int, _frame: Any) -> None:
+        if self._ending:
+            return  # it ends by itself: to unwind that would lose what it has still to say
         reason = self._stop_reason or f"signal {signal.Signals(number).name}"
         self._stop_reason = reason
         if self.vitals.state in (State.READY, State.DRAINING):

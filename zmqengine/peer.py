@@ -138,22 +138,28 @@ class Peer:
     def __init__(
         self, route: Route, interface: Declared, deadline_s: float | None = None,
         window: tuple[int, int] = (wire.STREAM_ITEMS, wire.STREAM_BYTES), retry: Policy | None = None,
+        bound: bool = False,
     ) -> None:  # fmt: skip
         self._route = route
         self._interface = interface
         self._deadline_s = deadline_s
         self._window = window
         self._retry = retry
+        self._bound = bound
 
     def options(
-        self, *, deadline_s: float | None = None, credit: int | None = None, retry: Policy | None = None
-    ) -> Peer:
+        self, *, deadline_s: float | None = None, credit: int | None = None, retry: Policy | None = None,
+        bound: bool | None = None,
+    ) -> Peer:  # fmt: skip
         """The same peer with other options for its calls: a budget in seconds, a stream's credit in items, retries
         within the budget (of idempotent calls whose peer was lost, is not ready or is overloaded, and of any that
-        another incarnation has to answer)."""
+        another incarnation has to answer). bound: its calls are meant for the incarnation that they are sent to, whose
+        state they count on: where another one serves by then, they fail with StaleIncarnation instead of going there.
+        """
         return Peer(
             self._route, self._interface, self._deadline_s if deadline_s is None else deadline_s,
             self._window if credit is None else (credit, self._window[1]), self._retry if retry is None else retry,
+            self._bound if bound is None else bound,
         )  # fmt: skip
 
     @property
@@ -170,7 +176,7 @@ class Peer:
         if method is None:
             raise AttributeError(f"{self._interface.protocol} has no method {name!r}")
 
-        kind, route, policy = method.kind, self._route, self._retry
+        kind, route, policy, bound = method.kind, self._route, self._retry, self._bound
         deadline_s = CALL_DEADLINE_S if self._deadline_s is None else self._deadline_s
 
         if method.inlet is not None:
@@ -182,7 +188,7 @@ class Peer:
                 return _Again(route, method, message, deadline_s, policy).answer
             connection = route.connection()
             if kind == "call":
-                return connection.call(method, message, deadline_s)
+                return connection.call(method, message, deadline_s, None, bound)
             if kind != "tell":
                 return connection.open(method, message, self._deadline_s, self._window, None)
             return connection.tell(method, message)

@@ -284,6 +284,8 @@ class Supervisor:
         """How a service that was asked to stop has ended otherwise than in order; empty if in order."""
         if self._force or clean or (unit.told is None and unit.killed_at is None and how.endswith("SIGTERM")):
             return ""
+        if self.cause is not None and self.cause.name == unit.name:
+            return ""  # it is stopped because it failed, which was said
         if unit.killed_at is not None and unit.told is None:
             return f"it had to be killed: it did not end within stop.drain and stop.term ({how})"
         return f"it failed while it was stopping: {unit.told or how}"

@@ -79,7 +79,8 @@ class Engine(Service, EngineInterface):
         self._was_attached = self._draining = self._pump_due = False
         self._attempts = self._attachment = self._connections = 0
         self._session: tuple[str, int] = ("", 0)
-        self._worker = self.peer(config.worker, WorkerInterface)
+        # Bound: a step counts on what this very incarnation was told before.
+        self._worker = self.peer(config.worker, WorkerInterface).options(bound=True)
         self._worker.on_attach(self._connected)
         self._attach()
 
