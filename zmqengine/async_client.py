@@ -83,17 +83,21 @@ class AsyncClient:
 
 
 def aconnect(
-    target: str, interface: type[Interface] | None = None, *, run: str = "default", deadline_s: float | None = None
-) -> AsyncClient:
+    target: str, interface: type[Interface] | None = None, *, run: str = "default", deadline_s: float | None = None,
+    server_key: str = "",
+) -> AsyncClient:  # fmt: skip
     """Connect to a service from a coroutine.
 
     target: a name in the run, or an endpoint (``ipc://...``). interface: its declaration, for typed answers; without
-    it the service is asked for its schema. A service that is not READY is waited for, within each call's deadline.
-    Raises NotFound (no such run).
+    it the service is asked for its schema. server_key: CURVE public key of an endpoint that is served with one. A
+    service that is not READY is waited for, within each call's deadline. Raises NotFound (no such run).
     """
-    from .discovery import broker_of
+    from .discovery import broker_of, run_directory
 
-    broker = "" if "://" in target else broker_of(run).endpoint
-    given = {"broker": broker, **({} if broker else {target: target})}
     loop = AsyncioLoop()
-    return AsyncClient(Peers(loop, broker=broker, given=given), loop, target, interface, deadline_s)
+    if "://" in target:
+        peers = Peers(loop, given={target: target}, keys={target: server_key})
+    else:
+        broker = broker_of(run).endpoint
+        peers = Peers(loop, broker=broker, given={"broker": broker}, run_dir=str(run_directory(run)))
+    return AsyncClient(peers, loop, target, interface, deadline_s)

@@ -45,11 +45,16 @@ def main() -> int:
     faulthandler.enable()  # a native crash leaves the stacks in the log
     faulthandler.register(signal.SIGUSR1)  # so does the launcher's question where a stalled service hangs
     from . import transport
+    from .errors import ZmqEngineError
     from .host import Host
     from .logging_setup import configure_logging
 
     configure_logging(info.name, info.incarnation)
-    code = Host(info, lambda: load_implementation(sys.argv[1])).run(keep_what_setup_made)
+    try:
+        code = Host(info, lambda: load_implementation(sys.argv[1])).run(keep_what_setup_made)
+    except ZmqEngineError as error:  # it could not bind: nobody was told yet but its log
+        print(f"failed: {error}", file=sys.stderr)
+        code = 1
     transport.finish()
     return code
 

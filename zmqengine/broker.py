@@ -133,7 +133,7 @@ class Broker(BrokerInterface):
     def _hello(self, identity: bytes, message: Envelope) -> None:
         hello: Hello = envelope.decode_body(_hello_decoder, message.body, "HELLO")
         try:
-            entry = self._admit(hello)
+            entry = self._admit(hello, identity)
         except RemoteError as error:
             self._dispatcher.reply_to(identity, Kind.ERROR, message.call_id, to_wire(error))
             return
@@ -148,14 +148,13 @@ class Broker(BrokerInterface):
             self._dispatcher.reply_to(identity, Kind.WELCOME, message.call_id, welcome)
         self._launcher.feed(HelloReceived(entry.name, hello.incarnation, hello.imported))
 
-    def _admit(self, hello: Hello) -> Entry:
-        """The entry of an incarnation that says HELLO, or the reason why it is refused."""
+    def _admit(self, hello: Hello, peer: bytes) -> Entry:
+        """The entry of an incarnation that says HELLO, or the reason why it is refused. peer: its connection."""
         unit = self.supervisor.units.get(hello.name)
         candidate = self.registry.of(standby_key(hello.name), hello.incarnation)
         entry = candidate or self.registry.of(hello.name, hello.incarnation)
         if entry is not None:
-            if not hmac.compare_digest(entry.token, hello.token):
-                raise InvalidArgument(f"HELLO of {hello.name}: wrong token", field="token")
+            _check_token(entry, hello, peer)
         elif hello.token:
             raise InvalidArgument(
                 f"HELLO of {hello.name}: incarnation {hello.incarnation} is not expected", field="incarnation"
@@ -248,6 +247,10 @@ class Broker(BrokerInterface):
     def _describe_failure(self, broke: StartBroke) -> str:
         lines = [f"{broke.name} did not start ({broke.phase.value.lower()}): {broke.cause}"]
         unit = self.supervisor.units[broke.name]
+        entry = self.registry.of(broke.name, unit.incarnation)
+        if self._dispatcher.malformed and (entry is None or entry.hello is None):
+            # Nobody knows who it was, but it was perhaps this one's way of saying HELLO.
+            lines.append(f"  the broker was sent what is no message of its protocol: {self._dispatcher.last_malformed}")
         if unit.told is None:  # what it says itself is enough where it says it
             lines += [f"  {broke.name}| {line}" for line in self._launcher.last_lines(broke.name)]
         return "\n".join(lines)
@@ -375,6 +378,15 @@ class Broker(BrokerInterface):
         self._watchers[out] = []
         out.on_credit(lambda: self._flush_watcher(out))
         out.on_cancel(lambda: self._watchers.pop(out, None))
+
+
+def _check_token(entry: Entry, hello: Hello, peer: bytes) -> None:
+    """A token is good for one connection: the children of a service inherit it, and are not the service."""
+    if not hmac.compare_digest(entry.token.encode(), hello.token.encode()):  # of str it would take ASCII only
+        raise InvalidArgument(f"HELLO of {hello.name}: wrong token", field="token")
+    if entry.token and entry.peer not in (None, peer):
+        raise InvalidArgument(f"HELLO of {hello.name}: its token is used up, by another connection", field="token")
+    entry.peer = peer
 
 
 def url_of(entry: Entry) -> str | None:

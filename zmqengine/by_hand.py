@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from . import transport
+from .binding import Binding
 from .bootstrap import keep_what_setup_made
 from .errors import ConfigError, ZmqEngineError
 from .host import Host, validated_config
@@ -55,18 +56,35 @@ def build_command(cls: type[Service]) -> click.Command:
     params += [
         click.Option(["--name"], default=default_name(cls), show_default=True, help="Name to be served under."),
         click.Option(["--run"], envvar="ZMQENGINE_RUN", help="Join this run; without it the service runs alone."),
-        click.Option(["--bind"], metavar="ENDPOINT", help="Where to serve: ipc://PATH or tcp://127.0.0.1:PORT."),
+        click.Option(
+            ["--bind"],
+            metavar="ENDPOINT",
+            help="Where to serve: ipc://PATH or tcp://ADDRESS:PORT. "
+            "Beyond loopback tcp takes CURVE keys (zmqengine keys).",
+        ),
+        click.Option(["--curve"], is_flag=True, help="Serve with CURVE also on loopback."),
+        click.Option(["--all-interfaces"], is_flag=True, help="--bind may stand for all interfaces of this machine."),
         click.Option(
             ["--peer"], multiple=True, metavar="NAME=ENDPOINT", help="Where a peer is, for a service that runs alone."
+        ),
+        click.Option(
+            ["--peer-key"],
+            multiple=True,
+            metavar="NAME=KEY",
+            help="CURVE public key of a --peer that is served with one.",
         ),
         click.Option(["--config"], type=click.Path(exists=True, dir_okay=False), help="TOML file with the options."),
     ]
 
     def run(
-        name: str, run: str | None, bind: str | None, peer: tuple[str, ...], config: str | None, **given: Any
-    ) -> int:
+        name: str, run: str | None, bind: str | None, curve: bool, all_interfaces: bool, peer: tuple[str, ...],
+        peer_key: tuple[str, ...], config: str | None, **given: Any,
+    ) -> int:  # fmt: skip
         options = merge_options(cls.config_type(), config, given, os.environ)
-        return run_by_hand(cls, name=name, run=run, bind=bind or "", peers=parse_peers(peer), options=options)
+        binding = Binding(endpoint=bind or "", curve=curve, all_interfaces=all_interfaces)
+        peers = parse_peers(peer)
+        keys = parse_peer_keys(peer_key, peers)
+        return run_by_hand(cls, name=name, run=run, binding=binding, peers=peers, peer_keys=keys, options=options)
 
     return click.Command(
         default_name(cls), callback=run, params=params, help=(cls.__doc__ or "").strip(),
@@ -145,9 +163,23 @@ def parse_peers(given: tuple[str, ...]) -> dict[str, str]:
     return peers
 
 
+def parse_peer_keys(given: tuple[str, ...], peers: dict[str, str]) -> dict[str, str]:
+    """``name=key`` pairs, each of a peer that is given, as a mapping."""
+    keys = {}
+    for item in given:
+        name, _, key = item.partition("=")
+        if name not in peers:
+            raise click.BadParameter(
+                f"--peer-key {item!r} is not of the form name=KEY, with --peer name=ENDPOINT beside it"
+            )
+        keys[name] = key
+    return keys
+
+
 def run_by_hand(
-    cls: type[Service], *, name: str, run: str | None, bind: str, peers: dict[str, str], options: str
-) -> int:
+    cls: type[Service], *, name: str, run: str | None, options: str, binding: Binding | None = None,
+    peers: dict[str, str] | None = None, peer_keys: dict[str, str] | None = None,
+) -> int:  # fmt: skip
     """Serve in this process until it is stopped; the exit code. Prints where, once it is ready."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*(@[0-9]+)?", name):
         raise ConfigError(f"--name {name!r}: a name is lower-case letters, digits, - and _, beginning with a letter")
@@ -160,14 +192,16 @@ def run_by_hand(
             broker, run_dir = broker_of(run).endpoint, str(run_directory(run))
         info = SpawnInfo(
             name=name, incarnation=new_incarnation(), run=run or "", run_dir=run_dir, broker=broker, options=options,
-            peers=json.dumps(peers),
+            peers=json.dumps(peers or {}), peer_keys=json.dumps(peer_keys or {}),
+            bind="" if binding is None else msgspec.json.encode(binding).decode(),
         )  # fmt: skip
         configure_logging(name, info.incarnation)
-        host = Host(info, lambda: cls, data_endpoint=bind)
+        host = Host(info, lambda: cls)
 
         def ready() -> None:
             keep_what_setup_made()
             click.echo(f"{cls.protocol} {name} is ready at {host.endpoint}")
-            click.echo(f"  zmqengine describe {host.endpoint}")
+            key = f" --server-key '{host.server_key}'" if host.server_key else ""
+            click.echo(f"  zmqengine describe {host.endpoint}{key}")
 
         return host.run(ready)

@@ -15,7 +15,7 @@ from .deferred import Deferred
 from .errors import DeadlineExceeded, PeerLost, StaleIncarnation, UsageError
 from .events import Event
 from .interface import Incoming, Interface, Mark, Method
-from .peer import CALL_DEADLINE_S, Location, bind_arguments, take_feed
+from .peer import CALL_DEADLINE_S, Location, bind_arguments, dial, take_feed
 from .streams import Stream
 
 if TYPE_CHECKING:
@@ -42,17 +42,20 @@ class Client:
         *,
         deadline_s: float | None = None,
         relocate: Callable[[], Location] | None = None,
+        run_dir: str = "",
     ) -> None:
-        """deadline_s: budget of each call, in seconds. relocate: finds the service again when it was lost."""
+        """deadline_s: budget of each call, in seconds. relocate: finds the service again when it was lost. run_dir:
+        whose keys are shown to a service that is served with CURVE; empty: the user's."""
         self._deadline_s = deadline_s
         self._relocate = relocate
+        self._run_dir = run_dir
         self._thread = threading.get_ident()
         self._methods = interface.methods if interface is not None else None
         self._open(location)
         self.begin = _Begin(self)
 
     def _open(self, location: Location) -> None:
-        self._link = transport.Link(location.endpoint, location.name or location.endpoint)
+        self._link = dial(location, location.name or location.endpoint, self._run_dir)
         self._connection = Connection(self._link, incarnation=location.incarnation)
         self._waiter = transport.Waiter()
         self._waiter.add(self._link.socket, lambda: None)
@@ -265,18 +268,22 @@ def untyped_methods(schema: dict[str, Any]) -> dict[str, Method]:
 
 
 def connect(
-    target: str, interface: type[Interface] | None = None, *, run: str = "default", deadline_s: float | None = None
-) -> Client:
+    target: str, interface: type[Interface] | None = None, *, run: str = "default", deadline_s: float | None = None,
+    server_key: str = "",
+) -> Client:  # fmt: skip
     """Connect to a service.
 
     target: a name in the run, or an endpoint (``ipc://...``). interface: its declaration, for typed answers; without
-    it the service is asked for its schema. Raises NotFound (no such run or service) and Unavailable (not READY).
+    it the service is asked for its schema. server_key: CURVE public key of an endpoint that is served with one. Raises
+    NotFound (no such run or service) and Unavailable (not READY).
     """
     if "://" in target:
-        return Client(Location(name=target, incarnation="", endpoint=target), interface, deadline_s=deadline_s)
-    from .discovery import broker_of, resolve
+        location = Location(name=target, incarnation="", endpoint=target, server_key=server_key)
+        return Client(location, interface, deadline_s=deadline_s)
+    from .discovery import broker_of, resolve, run_directory
 
     def locate() -> Location:
         return broker_of(run) if target == "broker" else resolve(run, target)
 
-    return Client(locate(), interface, deadline_s=deadline_s, relocate=locate)
+    found, run_dir = locate(), str(run_directory(run))
+    return Client(found, interface, deadline_s=deadline_s, relocate=locate, run_dir=run_dir)

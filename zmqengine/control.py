@@ -37,6 +37,7 @@ class ControlThread:
         data_endpoint: str,
         control_endpoint: str,
         *,
+        server_key: str = "",
         on_drain: Callable[[Drain], object],
         on_stop: Callable[[str], object],
     ) -> None:
@@ -47,6 +48,7 @@ class ControlThread:
         self.options = vitals.info.options
         self.endpoint = ""
         self._data_endpoint = data_endpoint
+        self._server_key = server_key
         self._control_endpoint = control_endpoint
         self._on_drain = on_drain
         self._on_stop = on_stop
@@ -130,7 +132,7 @@ class ControlThread:
         hello = Hello(
             name=info.name, pid=os.getpid(), incarnation=info.incarnation, token=info.token, data=self._data_endpoint,
             control=self.endpoint, protocol=vitals.protocol, schema=vitals.schema, methods=vitals.methods,
-            config=vitals.config_digest,
+            config=vitals.config_digest, server_key=self._server_key,
         )  # fmt: skip
         self._broker.ask(Kind.HELLO, hello, Welcome, None).add_done_callback(self._welcomed)
 

@@ -16,6 +16,7 @@ from .wire import Kind
 _encoder = msgspec.msgpack.Encoder()
 _PREAMBLE = {kind: wire.MAGIC + bytes((wire.MAJOR, kind)) for kind in Kind}
 _CALL, _REPLY = _PREAMBLE[Kind.CALL], _PREAMBLE[Kind.REPLY]
+_ITEM_ENVELOPE_BYTES = 64  # more than the fields of an ITEM take around its body
 _KINDS: dict[bytes, Kind] = {preamble: kind for kind, preamble in _PREAMBLE.items()}
 
 
@@ -84,11 +85,17 @@ def _frame(preamble: bytes, fields: tuple[Any, ...], what: str) -> bytes:
 
 
 def encode_item(item: Any, method: str) -> msgspec.Raw:
-    """One item of a stream, to be sent by `encode_items`. Raises LocalProtocolError where it has no msgpack form."""
+    """One item of a stream, to be sent by `encode_items`. Raises LocalProtocolError where it has no msgpack form, or is
+    too large for a message: its producer is to hear of it, for the end of the turn that sends it has nobody to tell.
+    """
     try:
-        return msgspec.Raw(_encoder.encode(item))
+        raw = _encoder.encode(item)
     except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
         raise LocalProtocolError(f"{method}: an item cannot be sent: {error}") from None
+    most = wire.MAX_MESSAGE_BYTES - _ITEM_ENVELOPE_BYTES
+    if len(raw) > most:
+        raise LocalProtocolError(f"{method}: an item of {len(raw)} bytes; it has at most {most}")
+    return msgspec.Raw(raw)
 
 
 def encode_items(call_id: int, seq: int, items: list[msgspec.Raw]) -> bytes:
@@ -183,17 +190,25 @@ def decode_body(decoder: msgspec.msgpack.Decoder[Any], body: msgspec.Raw, where:
 
 def describe_fault(error: Exception, where: str) -> str:
     """msgspec's message with its path put first: ``Expected `int` - at `$.a[3].b``` is ``where.a[3].b: ...``."""
-    text = str(error)
-    message, separator, path = text.rpartition(" - at `$")
-    if not separator:
-        return f"{where}: {text}"
-    return f"{where}{path.rstrip('`')}: {message[:1].lower()}{message[1:]}"
+    message, path, in_key = _split_fault(str(error))
+    if path is None:
+        return f"{where}: {message}"
+    return f"{where}{path}{' (a key)' if in_key else ''}: {message[:1].lower()}{message[1:]}"
 
 
 def fault_field(error: Exception) -> str | None:
     """The path of the field that msgspec refused, as ``request.sampling.top_p``; None where it names none."""
-    _, separator, path = str(error).rpartition(" - at `$")
-    return path.rstrip("`").lstrip(".") or None if separator else None
+    _, path, _ = _split_fault(str(error))
+    return path.lstrip(".") or None if path is not None else None
+
+
+def _split_fault(text: str) -> tuple[str, str | None, bool]:
+    """What is wrong; where, or None where msgspec names no place; and whether it is a key of the map there."""
+    for place, in_key in ((" - at `key` in `$", True), (" - at `$", False)):
+        message, separator, path = text.rpartition(place)
+        if separator:
+            return message, path.rstrip("`"), in_key
+    return text, None, False
 
 
 def size_of_items(body: msgspec.Raw, count: int) -> int:

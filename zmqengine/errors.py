@@ -9,6 +9,7 @@
     |- DeadlineExceeded        the budget of a call or a wait is spent
     |- Cancelled               the caller, or its death, cancelled it
     |- PeerLost                the peer went away with the call's outcome unknown; names it, and the reason if known
+    |  `- HandshakeFailed      ... or was never reached, for one end does not take the other's keys: nothing was begun
     |- StartFailed             a service did not become ready; names it, the phase and the cause
     `- RemoteError             the peer answered with an error
        |- InvalidArgument      an argument was refused; `field` says which
@@ -75,6 +76,11 @@ class PeerLost(ZmqEngineError):
     code = "peer_lost"
 
 
+class HandshakeFailed(PeerLost):
+    """The peer and this end do not take one another (CURVE keys, or one of them has none). Nothing was begun, and the
+    same again would fail again."""
+
+
 class StartFailed(ZmqEngineError):
     """A service did not become ready."""
 
@@ -138,6 +144,10 @@ class HandlerFailed(RemoteError):
     code = "internal"
 
 
+MAX_MESSAGE_CHARACTERS = 8192
+"""Longer messages are cut before they are sent."""
+
+
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Body of an ERROR envelope."""
 
@@ -158,11 +168,23 @@ _BY_CODE: dict[str, type[ZmqEngineError]] = {
 
 def to_wire(error: BaseException) -> ErrorBody:
     """The one mapping from an exception to what a peer is told."""
+    text = _sendable_text(error)
     if isinstance(error, RemoteError):
-        return ErrorBody(code=error.code, message=str(error), field=error.field, retry_after_s=error.retry_after_s)
+        return ErrorBody(code=error.code, message=text, field=error.field, retry_after_s=error.retry_after_s)
     if isinstance(error, ZmqEngineError):
-        return ErrorBody(code=error.code, message=str(error))
-    return ErrorBody(code=HandlerFailed.code, message=f"{type(error).__name__}: {error}")
+        return ErrorBody(code=error.code, message=text)
+    return ErrorBody(code=HandlerFailed.code, message=f"{type(error).__name__}: {text}")
+
+
+def _sendable_text(error: BaseException) -> str:
+    """Its message as it can be sent: an ERROR is the last word on a call, so nothing in it may keep it from going."""
+    try:
+        text = str(error)
+    except Exception as unprintable:
+        return f"(its message cannot be had: {type(unprintable).__name__})"
+    if len(text) > MAX_MESSAGE_CHARACTERS:
+        text = f"{text[:MAX_MESSAGE_CHARACTERS]}... ({len(text)} characters)"
+    return text.encode("utf-8", "backslashreplace").decode()  # file names may hold what is no UTF-8
 
 
 def from_wire(body: ErrorBody, peer: str) -> ZmqEngineError:

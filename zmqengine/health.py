@@ -29,6 +29,8 @@ class Hello(Message):
     """Digest of each method's types; empty until the code is imported."""
     config: str = ""
     """Digest of the options."""
+    server_key: str = ""
+    """CURVE public key of the data socket; empty: served in plain."""
 
     @property
     def imported(self) -> bool:
@@ -78,6 +80,8 @@ class Health(Message):
     p50_s: float | None = None
     p99_s: float | None = None
     """From a call to its terminal answer, over the last minute or so; None without any."""
+    refused: int = 0
+    """Connections that were refused because their CURVE key is not allowed."""
     error: str | None = None
     """Why it failed."""
     announced: dict[str, str] = {}

@@ -57,12 +57,11 @@ def validated_config(cls: type[Config], options: str, service: str) -> Config:
 class Host:
     """Runs one service incarnation in this process. `run` returns its exit code."""
 
-    def __init__(self, info: SpawnInfo, load: Callable[[], type[Service]], *, data_endpoint: str = "") -> None:
+    def __init__(self, info: SpawnInfo, load: Callable[[], type[Service]]) -> None:
         """load: imports and returns the implementation; called once the launcher knows that this process lives."""
         self.info = info
         self.vitals = Vitals(info)
         self._load = load
-        self._data_endpoint = data_endpoint or info.endpoint("data")
         self._stop_reason: str | None = None
         self._ending = False
         self._drain_timer: Any = None
@@ -75,17 +74,19 @@ class Host:
         self.loop: Loop
         self.control: ControlThread
         self.endpoint = ""
+        self.server_key = ""
 
     # Life
 
     def run(self, on_ready: Callable[[], object] = lambda: None) -> int:
         """Serve until stopped or failed; the exit code. on_ready is called once, when it is READY."""
         self._on_ready = on_ready
-        port = transport.Port(self._data_endpoint)
-        self.endpoint = port.endpoint
+        port = self._open_port()
+        self.endpoint, self.server_key = port.endpoint, port.server_key
         self.control = ControlThread(
-            self.vitals, port.endpoint, self.info.endpoint("control"), on_drain=self._drain_asked, on_stop=self.stop
-        )
+            self.vitals, port.endpoint, self.info.endpoint("control"), server_key=port.server_key,
+            on_drain=self._drain_asked, on_stop=self.stop,
+        )  # fmt: skip
         previous = self._take_signals()
         try:
             self.control.start()
@@ -110,6 +111,23 @@ class Host:
             port.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+    def _open_port(self) -> transport.Port:
+        binding = self.info.binding
+        binding.check()
+        if not binding.needs_keys:
+            if binding.endpoint.startswith("tcp://"):
+                log.warning("%s is served in plain: every user of this machine can call it", binding.endpoint)
+            return transport.Port(binding.endpoint)
+        from .guarded_port import GuardedPort
+        from .keys import folder_of  # most services have no need of keys
+
+        server = folder_of(self.info.run_dir).server(binding.endpoint)
+        port = GuardedPort(binding.endpoint, server, all_interfaces=binding.all_interfaces)
+        guard = port.guard
+        assert guard is not None
+        self.vitals.refused = lambda: guard.refused
+        return port
 
     def stop(self, reason: str) -> None:
         """Stop now: calls in flight are answered `unavailable`. From any thread."""
@@ -313,8 +331,11 @@ class Host:
     def peer(self, name: str, interface: type[Interface]) -> Peer:
         """A peer, by name; all peers of one name share a connection."""
         if self._peers is None:
-            given = json.loads(self.info.peers)
-            self._peers = Peers(self.loop, broker=self.info.broker, given=given, owner=self.info.name)
+            info = self.info
+            self._peers = Peers(
+                self.loop, broker=info.broker, given=json.loads(info.peers), owner=info.name,
+                keys=json.loads(info.peer_keys), run_dir=info.run_dir,
+            )  # fmt: skip
         return self._peers.peer(name, interface)
 
 

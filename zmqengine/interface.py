@@ -152,7 +152,10 @@ class Interface:
             cls.protocol = protocol
         inherited: dict[str, Method] = {}
         for base in reversed(cls.__mro__[1:]):
-            inherited.update(base.__dict__.get("methods", {}))
+            for name, method in base.__dict__.get("methods", {}).items():
+                if name in inherited and inherited[name].args is not method.args:
+                    _check_override(cls, inherited[name], method)  # two interfaces declare it: not each its own way
+                inherited[name] = method
         for name, declared in inherited.items():
             override = vars(cls).get(name)
             if override is not None and not hasattr(override, _MARK):

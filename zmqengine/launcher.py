@@ -12,6 +12,8 @@ import secrets
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from . import transport
 from .asyncio_loop import AsyncioLoop
 from .connection import Connection
@@ -22,6 +24,7 @@ from .lifecycle import State
 from .logs import LogWriter, log_path
 from .oom import OomKills
 from .orphans import kill_all_with
+from .peer import dial
 from .process import ChildProcess, python_argv
 from .registry import Entry, Registry
 from .rundir import Process, RunDirectory, RunState, process_of
@@ -216,6 +219,7 @@ class Launcher:
         info = SpawnInfo(
             name=name, incarnation=incarnation, run=self._directory.name, run_dir=str(self._directory.path),
             broker=self._directory.broker, token=token, options=json.dumps(row.options), death_fd=self._death_read,
+            bind=msgspec.json.encode(row.binding).decode() if row.bind else "",
         )  # fmt: skip
         entry = self._registry.register(row.name, incarnation, token, None)
         member = Member(entry, log)
@@ -361,9 +365,11 @@ class Launcher:
         from .retry import NotYet
 
         assert entry.hello is not None
-        connection = Connection(
-            transport.Link(entry.hello.data, entry.name), incarnation=entry.incarnation, touched=self._loop.touch
-        )
+        try:
+            link = dial(entry.location(), entry.name, str(self._directory.path))
+        except ZmqEngineError as error:  # keys that are gone may come back within the start's deadline
+            raise NotYet(str(error)) from None
+        connection = Connection(link, incarnation=entry.incarnation, touched=self._loop.touch)
         self._loop.add_connection(connection)
         try:
             health = await self._ask(connection, HEALTH_TIMEOUT_S)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import heapq
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class LogWriter:
         self._echo = echo
         self._partial: dict[str, bytes] = {}
         self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
-        self._file: BinaryIO = path.open("ab", buffering=0)
+        self._file: BinaryIO = _open_private(path)
         self._size = self._file.tell()
 
     @property
@@ -92,7 +93,7 @@ class LogWriter:
     def _rotate(self) -> None:
         self._file.close()
         self.path.replace(self.path.with_name(self.path.name + ".1"))
-        self._file = self.path.open("ab", buffering=0)
+        self._file = _open_private(self.path)
         self._size = 0
 
 
@@ -105,6 +106,11 @@ class LogLine:
     service: str
     stream: str
     text: str
+
+
+def _open_private(path: Path) -> BinaryIO:
+    """To append to: what services write is for their user alone."""
+    return open(path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def log_path(directory: Path, service: str) -> Path:

@@ -33,6 +33,19 @@ class Location(Message):
     endpoint: str
     protocol: str = ""
     schema: str = ""
+    server_key: str = ""
+    """CURVE public key that it has to prove to have; empty: it is served in plain."""
+
+
+def dial(location: Location, peer: str, run_dir: str = "") -> transport.Link:
+    """A link to a service, with the keys of the run (else the user's) where it is served with CURVE. peer: its name,
+    for messages. Raises ConfigError that says what to do where keys are missing."""
+    client = None
+    if location.server_key:
+        from .keys import folder_of  # most clients have no need of keys
+
+        client = folder_of(run_dir).client(location.server_key)
+    return transport.Link(location.endpoint, peer, client)
 
 
 def take_feed(method: Method, kwargs: dict[str, Any]) -> Any:
@@ -75,9 +88,11 @@ def _message(method: Method, named: dict[str, Any]) -> Any:
 class Route:
     """The connection behind a name: resolved when first used, and again when its peer was lost."""
 
-    def __init__(self, loop: Loop, name: str, resolve: Callable[[str], Deferred[Location]]) -> None:
+    def __init__(self, loop: Loop, name: str, resolve: Callable[[str], Deferred[Location]], run_dir: str = "") -> None:
+        """run_dir: whose keys are shown to peers that are served with CURVE."""
         self._loop = loop
         self._name = name
+        self._run_dir = run_dir
         self._resolve = resolve
         self._connection: Connection | None = None
         self._listeners: list[Callable[[Location], object]] = []
@@ -126,7 +141,12 @@ class Route:
             connection.fail(error if isinstance(error, ZmqEngineError) else PeerLost(f"{self._name}: {error}"))
             return
         location = found.value
-        connection.attach(transport.Link(location.endpoint, self._name), location.incarnation)
+        try:
+            link = dial(location, self._name, self._run_dir)
+        except ZmqEngineError as error:  # it cannot be dialled so, as the message says
+            connection.fail(error)
+            return
+        connection.attach(link, location.incarnation)
         self._loop.touch()
         for listener in self._listeners:
             listener(location)

@@ -15,14 +15,18 @@ class Peers:
     """Routes of one loop; all peers of one name share a connection."""
 
     def __init__(
-        self, loop: Loop, *, broker: str = "", given: Mapping[str, str] | None = None, owner: str = "this client"
-    ) -> None:
+        self, loop: Loop, *, broker: str = "", given: Mapping[str, str] | None = None, owner: str = "this client",
+        keys: Mapping[str, str] | None = None, run_dir: str = "",
+    ) -> None:  # fmt: skip
         """broker: endpoint of the run's broker, empty without one. given: endpoints by name, which go before the
-        broker's. owner: who asks, for messages."""
+        broker's. owner: who asks, for messages. keys: CURVE public keys of given endpoints that have one, by name.
+        run_dir: whose own keys are shown to peers."""
         self._loop = loop
         self._broker_endpoint = broker
         self._given = given or {}
         self._owner = owner
+        self._keys = keys or {}
+        self._run_dir = run_dir
         self._routes: dict[str, Route] = {}
         self._broker: Route | None = None
 
@@ -33,14 +37,14 @@ class Peers:
     def route(self, name: str) -> Route:
         """The connection behind a name."""
         if name not in self._routes:
-            self._routes[name] = Route(self._loop, name, self._resolve)
+            self._routes[name] = Route(self._loop, name, self._resolve, self._run_dir)
         return self._routes[name]
 
     def _resolve(self, name: str) -> Deferred[Location]:
         given = self._given.get(name)
         answer: Deferred[Location] = Deferred()
         if given is not None:
-            answer.resolve(Location(name=name, incarnation="", endpoint=given))
+            answer.resolve(Location(name=name, incarnation="", endpoint=given, server_key=self._keys.get(name, "")))
             return answer
         if not self._broker_endpoint:
             answer.reject(Unavailable(f"{self._owner} runs alone and was not told where {name!r} is (--peer)"))

@@ -8,7 +8,8 @@ from .message import Message
 from .table import Row, Table
 
 StepKind = Literal["stop", "restart", "start", "update"]
-PROCESS_FIELDS = ("impl", "command", "protocol", "external", "env", "cpus", "options")
+PROCESS_FIELDS = ("impl", "command", "protocol", "external", "env", "cpus", "options", "bind", "curve",
+                  "all_interfaces")  # fmt: skip
 """What a process was started with: a change takes a restart. All else is the supervisor's own, and changes at once."""
 
 

@@ -20,6 +20,8 @@ class Entry:
         self.incarnation = incarnation
         self.token = token
         self.pid = pid
+        self.peer: bytes | None = None
+        """The connection that it said HELLO on first."""
         self.hello: Hello | None = None
         self.health: Health | None = None
         self.ready = False
@@ -35,7 +37,7 @@ class Entry:
         hello = self.hello
         return Location(
             name=service_name(self.name), incarnation=self.incarnation, endpoint=hello.data, protocol=hello.protocol,
-            schema=hello.schema,
+            schema=hello.schema, server_key=hello.server_key,
         )  # fmt: skip
 
 

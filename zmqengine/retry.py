@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import tenacity
 
-from .errors import Overloaded, PeerLost, StaleIncarnation, Unavailable
+from .errors import HandshakeFailed, Overloaded, PeerLost, StaleIncarnation, Unavailable
 
 T = TypeVar("T")
 
@@ -76,9 +76,12 @@ async def retry_not_yet(
 
 def may_call_again(error: BaseException, *, idempotent: bool) -> bool:
     """Whether a call that failed so may be made again: one that another incarnation has to answer was not begun; of one
-    that was lost or refused for now nobody knows, or it is for its policy to say, so it has to be idempotent."""
+    that was lost or refused for now nobody knows, or it is for its policy to say, so it has to be idempotent. Keys that
+    do not fit today do not fit the next time either."""
     if isinstance(error, StaleIncarnation):
         return True
+    if isinstance(error, HandshakeFailed):
+        return False
     return idempotent and isinstance(error, (PeerLost, Unavailable, Overloaded))
 
 

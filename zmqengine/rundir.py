@@ -13,7 +13,6 @@ import re
 import select
 import shutil
 import signal
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ import psutil
 from .errors import ConfigError, NotFound
 from .message import Message
 from .orphans import kill_all_with, wait_until_ended
+from .private_files import private_directory
 from .spawn import DEATH_FD, RUN_DIR
 from .transport import MAX_IPC_PATH, somebody_listens
 
@@ -91,8 +91,8 @@ class RunDirectory:
     def create(cls, name: str) -> RunDirectory:
         """Take the name. Clears what a killed launcher left. Raises ConfigError if the run is alive, naming its pid."""
         path = _path(name)
-        _private_directory(path.parent)
-        _private_directory(path)
+        _private(path.parent)
+        _private(path)
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if not cls(path, None)._take(lock):
             os.close(lock)
@@ -103,7 +103,7 @@ class RunDirectory:
         directory = cls(path, lock)
         directory.clear_stale()
         for child in ("logs", "keys"):
-            _private_directory(path / child)
+            _private(path / child)
         return directory
 
     @classmethod
@@ -168,7 +168,8 @@ class RunDirectory:
     def write_state(self, state: RunState) -> None:
         """Replace state.json as a whole."""
         temporary = self.path / "state.json.new"
-        temporary.write_bytes(msgspec.json.encode(state))
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(state))
         temporary.replace(self.path / "state.json")
 
     def read_state(self) -> RunState | None:
@@ -218,6 +219,14 @@ class RunDirectory:
             self._lock = None
 
 
+def keys_of_run(name: str, *, make: bool = False) -> Path:
+    """The key folder of a run, which need not be up: keys are there before its first start. Raises ConfigError."""
+    path = _path(name)
+    for directory in (path.parent, path, path / "keys") if make else ():
+        _private(directory)
+    return path / "keys"
+
+
 def list_runs() -> Iterator[RunDirectory]:
     """The runs of this user that are alive."""
     base = base_directory()
@@ -239,14 +248,8 @@ def _path(name: str) -> Path:
     return path
 
 
-def _private_directory(path: Path) -> None:
-    """Make a directory that only this user can enter; refuse one that is another's, or a link."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    info = path.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        raise ConfigError(f"{path} is not a directory of this user; remove it, or set ZMQENGINE_RUNTIME_DIR")
-    if stat.S_IMODE(info.st_mode) != 0o700:
-        path.chmod(0o700)
+def _private(path: Path) -> None:
+    private_directory(path, ", or set ZMQENGINE_RUNTIME_DIR")
 
 
 def _flock(lock: int) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from .binding import Binding
+
 _PREFIX = "ZMQENGINE_"
 INCARNATION = f"{_PREFIX}INCARNATION"
 RUN_DIR = f"{_PREFIX}RUN_DIR"
@@ -37,6 +39,10 @@ class SpawnInfo(msgspec.Struct, frozen=True):
     """A pipe whose writing end the launcher holds: at its end, the launcher is gone."""
     peers: str = "{}"
     """Endpoints of peers, by name, as JSON: for a service without a broker."""
+    peer_keys: str = "{}"
+    """CURVE public keys of those peers that have one, by name, as JSON."""
+    bind: str = ""
+    """Where its data socket is to be bound, a `Binding` as JSON; empty: in the run directory."""
 
     def to_environ(self) -> dict[str, str]:
         """The variables that carry this."""
@@ -59,6 +65,12 @@ class SpawnInfo(msgspec.Struct, frozen=True):
         found = {n: environ[key] for n in cls.__struct_fields__ if (key := f"{_PREFIX}{n.upper()}") in environ}
         death_fd = int(found.pop("death_fd", "-1"))
         return cls(**found, death_fd=death_fd)
+
+    @property
+    def binding(self) -> Binding:
+        """Where the data socket is bound."""
+        told = msgspec.json.decode(self.bind, type=Binding) if self.bind else Binding()
+        return told if told.endpoint else msgspec.structs.replace(told, endpoint=self.endpoint("data"))
 
     def endpoint(self, role: str) -> str:
         """Where this incarnation binds its socket: in the run directory, or, alone, in a directory of its own."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from .binding import Binding, parse_tcp
 from .errors import ConfigError
 from .message import Config, Message
 
@@ -87,6 +88,12 @@ class Row(_Section):
     replicas: Annotated[int, Meta(ge=1, le=1024)] = 1
     external: bool = False
     """Somebody runs it by hand; the start waits for it."""
+    bind: str = ""
+    """Where it serves others than this host's, as tcp://10.0.0.5:0 (0: a free port); empty: in the run directory."""
+    curve: bool = False
+    """Whether `bind` is served with CURVE also on loopback; elsewhere it always is."""
+    all_interfaces: bool = False
+    """Whether `bind` may stand for all interfaces of this machine."""
     ready: Ready = Ready()
     live: Live = Live()
     restart: Restart = Restart()
@@ -97,6 +104,11 @@ class Row(_Section):
     """CPUs that it may use, as "0-1,3"; empty: all."""
     options: dict[str, Any] = {}
     """Options of the service itself."""
+
+    @property
+    def binding(self) -> Binding:
+        """Where it serves."""
+        return Binding(endpoint=self.bind, curve=self.curve, all_interfaces=self.all_interfaces)
 
 
 def parse_cpus(text: str, where: str) -> frozenset[int] | None:
@@ -152,12 +164,30 @@ def _check_row(row: Row, where: str) -> Row:
         raise ConfigError(f"{at}: external = true is run by hand, so it has neither impl nor command")
     if not row.external and given != 1:
         raise ConfigError(f'{at}: it needs either impl = "module:Class" or command = [...], and not both')
+    _check_binding(row, at)
     parse_cpus(row.cpus, at)
     if row.restart.backoff[0] > row.restart.backoff[1]:
         raise ConfigError(
             f"{at}: restart.backoff {list(row.restart.backoff)}: the first pause is longer than the longest"
         )
     return row
+
+
+def _check_binding(row: Row, at: str) -> None:
+    try:
+        row.binding.check()
+    except ConfigError as error:
+        raise ConfigError(f"{at}: bind: {error}") from None
+    if not row.bind:
+        return
+    if not row.bind.startswith("tcp://"):
+        raise ConfigError(
+            f"{at}: bind {row.bind!r}: expected tcp://ADDRESS:PORT; without it, it is on ipc in the run directory"
+        )
+    if row.external:
+        raise ConfigError(f"{at}: bind: external = true is run by hand, with --bind {row.bind}")
+    if row.replicas > 1 and parse_tcp(row.bind).port:
+        raise ConfigError(f"{at}: bind {row.bind!r}: {row.replicas} replicas cannot share a port; 0 takes free ones")
 
 
 def _spell_out_after(rows: list[Row], where: str) -> list[Row]:

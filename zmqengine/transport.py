@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import zmq
 
-from . import wire
+from . import curve, wire, zap
+from .binding import check_reach, parse_tcp
 from .errors import ConfigError, PeerLost
 
 LINGER_MS = 500
@@ -95,8 +96,9 @@ def _new_socket(kind: int) -> zmq.Socket[bytes]:
     return socket
 
 
-def _heartbeat(socket: zmq.Socket[bytes], endpoint: str) -> None:
+def _prepare_tcp(socket: zmq.Socket[bytes], endpoint: str) -> None:
     if endpoint.startswith("tcp://"):
+        socket.ipv6 = parse_tcp(endpoint).is_v6
         socket.heartbeat_ivl = 2000
         socket.heartbeat_timeout = 6000
 
@@ -114,6 +116,8 @@ def check_endpoint(endpoint: str) -> None:
     scheme, separator, rest = endpoint.partition("://")
     if not separator or scheme not in ("ipc", "tcp") or not rest:
         raise ConfigError(f"endpoint {endpoint!r}: expected ipc://PATH or tcp://HOST:PORT")
+    if scheme == "tcp":
+        parse_tcp(endpoint)
     if scheme == "ipc" and len(os.fsencode(rest)) > MAX_IPC_PATH:
         raise ConfigError(f"endpoint {endpoint!r}: a unix socket's path has at most {MAX_IPC_PATH} bytes")
 
@@ -121,22 +125,36 @@ def check_endpoint(endpoint: str) -> None:
 class Port:
     """The bound end of a service: receives from and sends to many peers, each known by its identity frame."""
 
-    def __init__(self, endpoint: str) -> None:
-        """Bind. ``tcp://127.0.0.1:0`` takes a free port. Raises ConfigError where it cannot be bound."""
+    def __init__(self, endpoint: str, server: curve.CurveServer | None = None, *, all_interfaces: bool = False) -> None:
+        """Bind. ``tcp://127.0.0.1:0`` takes a free port. server: the keys; without them tcp is bound on loopback only.
+
+        Raises ConfigError where it cannot be bound, or must not be (`binding`).
+        """
         check_endpoint(endpoint)
         if endpoint.startswith("ipc://"):
             _refuse_to_steal(endpoint)
-        elif not endpoint.startswith(("tcp://127.", "tcp://[::1]", "tcp://localhost:")):
-            raise ConfigError(f"endpoint {endpoint!r}: tcp is bound on loopback only; other hosts need CURVE keys")
+        elif check_reach(endpoint, all_interfaces=all_interfaces) != "loopback" and server is None:
+            raise ConfigError(
+                f"endpoint {endpoint!r}: tcp beyond loopback takes CURVE keys and a list of who may connect; "
+                "see `zmqengine keys --help`"
+            )
         self.socket = _new_socket(zmq.ROUTER)
         self.socket.router_mandatory = True
-        _heartbeat(self.socket, endpoint)
+        _prepare_tcp(self.socket, endpoint)
+        self.server_key = "" if server is None else server.pair.public
+        """The public key by which peers know that it is this service; empty: served in plain."""
+        self.guard: zap.Guard | None = None
         try:
+            if server is not None:
+                self.guard = zap.handler_of(context()).guard(server.allows)
+                curve.serve_with(self.socket, server, self.guard.domain)
             self.socket.bind(endpoint)
         except zmq.ZMQError as error:
-            self.socket.close(0)
+            self._close(0)
             raise ConfigError(f"cannot bind {endpoint}: {error.strerror}") from None
-        self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.endpoint = _as_dialled(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        if self.endpoint.startswith("ipc://"):
+            Path(self.endpoint.removeprefix("ipc://")).chmod(0o600)  # also where its directory is open to others
 
     def receive(self) -> tuple[bytes, list[bytes]] | None:
         """The next message as (identity, frames); None if none is pending."""
@@ -169,15 +187,31 @@ class Port:
 
     def close(self) -> None:
         """Close, after at most LINGER_MS for what is still to be sent, and unlink an ipc path."""
-        self.socket.close()
+        self._close(None)
         if self.endpoint.startswith("ipc://"):
             Path(self.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
+
+    def _close(self, linger_ms: int | None) -> None:
+        self.socket.close(linger_ms)
+        if self.guard is not None:
+            self.guard.close()
+
+
+def _as_dialled(bound: str) -> str:
+    """Where a peer on this host reaches what was bound: an address of all interfaces is none to dial."""
+    if bound.startswith("tcp://"):
+        read = parse_tcp(bound)
+        if read.reach == "all interfaces":
+            return f"tcp://{'[::1]' if read.is_v6 else '127.0.0.1'}:{read.port}"
+    return bound
 
 
 def _refuse_to_steal(endpoint: str) -> None:
     """libzmq unlinks whatever is at an ipc path before it binds: a second bind would silently steal a live one."""
     if somebody_listens(endpoint.removeprefix("ipc://")):
         raise ConfigError(f"cannot bind {endpoint}: another process listens there")
+    if endpoint.startswith("ipc://@"):
+        raise ConfigError(f"cannot bind {endpoint}: a name that is no file has no owner, and every user could call it")
 
 
 def somebody_listens(path: str) -> bool:
@@ -196,8 +230,16 @@ def somebody_listens(path: str) -> bool:
 class Link:
     """The dialling end: one connection to one peer."""
 
-    def __init__(self, endpoint: str, peer: str) -> None:
+    def __init__(self, endpoint: str, peer: str, client: curve.CurveClient | None = None) -> None:
+        """Dial. client: the keys, without which tcp is dialled on loopback alone. Raises ConfigError."""
         check_endpoint(endpoint)
+        if client is not None:
+            curve.check_key(client.server_key)
+        elif endpoint.startswith("tcp://") and parse_tcp(endpoint).reach != "loopback":
+            raise ConfigError(
+                f"{peer}: {endpoint} is beyond loopback, and dialled with CURVE alone; give the service's public key "
+                "(server_key, --server-key), which `zmqengine keys show` prints there"
+            )
         self.endpoint = endpoint
         self.peer = peer
         self.socket = _new_socket(zmq.DEALER)
@@ -207,9 +249,12 @@ class Link:
         self.socket.immediate = False
         self.socket.reconnect_ivl = 20
         self.socket.rcvtimeo = int(SOON_S * 1000)
-        _heartbeat(self.socket, endpoint)
+        _prepare_tcp(self.socket, endpoint)
+        self._client = client
+        if client is not None:
+            curve.dial_with(self.socket, client)
         self.monitor: zmq.Socket[bytes] = self.socket.get_monitor_socket(
-            zmq.EVENT_CONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_DISCONNECTED
+            zmq.EVENT_CONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_DISCONNECTED | curve.FAILURES
         )
         self.connected = False
         self._retries = 0
@@ -247,7 +292,7 @@ class Link:
         while True:
             try:
                 # First frame: event number as uint16, then its value. (zmq.utils.monitor would import asyncio.)
-                (event,) = struct.unpack_from("=H", self.monitor.recv_multipart(_NOBLOCK)[0])
+                event, value = struct.unpack_from("=HI", self.monitor.recv_multipart(_NOBLOCK)[0])
             except zmq.Again:
                 return
             if event == zmq.EVENT_CONNECTED:
@@ -258,6 +303,9 @@ class Link:
                     self.lost = self.lost or PeerLost(f"{self.peer}: nobody listens at {self.endpoint}")
             elif event == zmq.EVENT_DISCONNECTED:
                 self.lost = self.lost or PeerLost(f"{self.peer}: the connection to {self.endpoint} broke")
+            else:  # of the handshake; what it says is more than the DISCONNECTED that follows
+                where = f"{self.peer}: no connection to {self.endpoint}"
+                self.lost = self.lost or curve.failure(event, value, self._client, where)
 
     def close(self) -> None:
         """Close both sockets. What was not sent within LINGER_MS is lost."""

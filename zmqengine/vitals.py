@@ -26,6 +26,7 @@ class Vitals:
         self.announced: dict[str, str] = {}
         self.loop: Loop | None = None
         self.queued: Callable[[], int] = lambda: 0
+        self.refused: Callable[[], int] = lambda: 0
 
     def health(self) -> Health:
         """A snapshot."""
@@ -42,6 +43,6 @@ class Vitals:
             busy_allowed_s=0.0 if loop is None else max(0.0, loop.busy_until - now),
             in_flight=0 if dispatcher is None else dispatcher.in_flight,
             calls=0 if dispatcher is None else dispatcher.calls,
-            queued=self.queued(), p50_s=p50, p99_s=p99,
+            queued=self.queued(), refused=self.refused(), p50_s=p50, p99_s=p99,
             error=self.error, announced=self.announced,
         )  # fmt: skip

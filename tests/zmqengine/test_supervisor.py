@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from zmqengine.lifecycle import ALIVE, SERVING, State
 from zmqengine.supervision import (
+    Changed,
     Down,
     Drain,
     DumpStacks,
@@ -305,6 +306,44 @@ def test_a_stop_drains_then_terms_then_kills() -> None:
     assert of_kind(run.advance(1.0), Terminate)
     assert of_kind(run.advance(2.0), Kill)
     assert of_kind(run.exits("a", "SIGKILL"), Down)
+
+
+@pytest.mark.parametrize(
+    ("how", "clean", "said"),
+    [
+        ("exit code 0", True, ""),
+        ("killed by SIGTERM", False, ""),
+        ("exit code 1", False, "it failed while it was stopping: exit code 1"),
+        ("killed by SIGSEGV", False, "it failed while it was stopping: killed by SIGSEGV"),
+    ],
+)
+def test_a_stop_that_is_not_in_order_says_how_it_ended(how: str, clean: bool, said: str) -> None:
+    run = Driver(row("a"))
+    run.bring_up()
+    run.feed(StopAsked("test"))
+    assert of_kind(run.exits("a", how, clean), Changed) == [Changed("a", State.STOPPED, said)]
+
+
+def test_a_stop_that_took_a_sigkill_says_so() -> None:
+    run = Driver(row("a", stop=Stop(drain=3.0, term=2.0)))
+    run.bring_up()
+    run.feed(StopAsked("test"))
+    run.advance(6.0)
+    (stopped,) = of_kind(run.exits("a", "killed by SIGKILL"), Changed)
+    assert stopped.text == "it had to be killed: it did not end within stop.drain and stop.term (killed by SIGKILL)"
+
+
+def test_a_failure_that_is_told_while_it_stops_is_said_and_the_cause_of_a_failed_start_is_not_said_twice() -> None:
+    run = Driver(row("a"), row("b"))
+    for name in "ab":
+        run.imported(name)
+    run.ready("a")
+    run.feed(FailureTold("b", run.incarnation("b"), "no such file"))
+    assert of_kind(run.exits("b"), Changed)[0] == Changed("b", State.STOPPED, "")
+    run.feed(FailureTold("a", run.incarnation("a"), "its teardown failed"))
+    assert of_kind(run.exits("a"), Changed) == [
+        Changed("a", State.STOPPED, "it failed while it was stopping: its teardown failed")
+    ]
 
 
 def test_a_forced_stop_kills_everything_at_once() -> None:

@@ -10,7 +10,7 @@ import click
 from ..client import connect, untyped_methods
 from ..errors import UsageError
 from ..streams import Stream
-from .options import print_json, run_option
+from .options import print_json, run_option, server_key_option
 
 
 @click.command("call")
@@ -18,14 +18,17 @@ from .options import print_json, run_option
 @click.argument("method")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="Budget of the call.")
+@server_key_option
 @run_option
-def command(service: str, method: str, arguments: tuple[str, ...], timeout: float, run: str) -> None:
+def command(
+    service: str, method: str, arguments: tuple[str, ...], timeout: float, server_key: str, run: str
+) -> None:  # fmt: skip
     """Call METHOD of SERVICE (a name in the run, or an endpoint) and print the answer as JSON.
 
     A value is JSON where it parses as such (3, true, [1,2], {"a": 1}), and else a string. The items of a stream are
     printed one a line, as they come.
     """
-    with connect(service, run=run, deadline_s=timeout) as client:
+    with connect(service, run=run, deadline_s=timeout, server_key=server_key) as client:
         schema = client.describe()
         found = untyped_methods(schema).get(method)
         if found is None:

@@ -7,16 +7,17 @@ from typing import Any
 import click
 
 from ..client import connect
-from .options import json_option, print_json, run_option
+from .options import json_option, print_json, run_option, server_key_option
 
 
 @click.command("describe")
 @click.argument("service")
 @json_option
+@server_key_option
 @run_option
-def command(service: str, as_json: bool, run: str) -> None:
+def command(service: str, as_json: bool, server_key: str, run: str) -> None:
     """Show the methods of SERVICE (a name in the run, or an endpoint), their types and docs."""
-    with connect(service, run=run) as client:
+    with connect(service, run=run, server_key=server_key) as client:
         schema = client.describe()
     if as_json:
         print_json(schema)

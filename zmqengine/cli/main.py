@@ -27,6 +27,7 @@ COMMANDS = {
     "top": "Watch the services of a run.",
     "timeline": "Show where the time of the start went.",
     "graph": "Draw who comes after whom.",
+    "keys": "Make CURVE keys, and say who may connect from other hosts.",
     "doctor": "Look at this machine, and say what to mend.",
 }
 """The toolkit's own commands with their one-line help: a module is imported only when its command is used."""

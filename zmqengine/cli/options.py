@@ -22,6 +22,13 @@ def run_option(function: F) -> F:
     )(function)
 
 
+def server_key_option(function: F) -> F:
+    """``--server-key KEY``."""
+    return click.option(
+        "--server-key", default="", metavar="KEY", help="CURVE public key of an endpoint that is served with one."
+    )(function)
+
+
 def json_option(function: F) -> F:
     """``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)

@@ -37,7 +37,7 @@ def command(
     cls = load_implementation(row.impl)
     if arguments:
         ctx.exit(build_command(cls).main(args=["--name", service, *arguments, *_joined(run)], standalone_mode=False))
-    ctx.exit(run_by_hand(cls, name=service, run=run, bind="", peers={}, options=json.dumps(row.options)))
+    ctx.exit(run_by_hand(cls, name=service, run=run, binding=row.binding, options=json.dumps(row.options)))
 
 
 def _joined(run: str | None) -> list[str]:

@@ -15,11 +15,12 @@ import msgspec
 
 from .. import transport
 from ..broker_interface import Event
-from ..errors import ZmqEngineError
+from ..errors import ConfigError, ZmqEngineError
 from ..guard import Guard
+from ..keys import folder_of
 from ..logging_setup import configure_logging
 from ..named_tables import find_table
-from ..rundir import RunDirectory, process_of
+from ..rundir import RunDirectory, base_directory, process_of
 from ..table import Table
 from .options import interactive, run_option
 from .render import make_renderer
@@ -38,9 +39,21 @@ def command(table: str | None, settings: tuple[str, ...], detach: bool, verbose:
     TABLE is a TOML file or a registered name; without it ./zmqengine.toml if there is one, else `llm`.
     """
     found = find_table(table, settings)  # before anything starts
+    check_keys(found, run)
     if detach:
         sys.exit(detached(found, run))
     sys.exit(serve(found, run, verbose=verbose))
+
+
+def check_keys(table: Table, run: str) -> None:
+    """Raises ConfigError, with what to do, where a row is to be served with CURVE and keys are missing."""
+    for row in table.rows:
+        if row.binding.needs_keys:
+            folder = folder_of(base_directory() / run)
+            try:
+                folder.server(row.bind)
+            except ConfigError as error:
+                raise ConfigError(f"service {row.name!r}: {error}") from None
 
 
 def serve(table: Table, run: str, *, verbose: bool = False, report_fd: int = -1) -> int:
