@@ -123,7 +123,7 @@ def failure(event: int, value: int, client: CurveClient | None, where: str) -> P
             return HandshakeFailed(f"{where}: it does not speak ZMTP as this end does (libzmq's error {value:#x})")
         return HandshakeFailed(f"{where}: {_NO_CURVE + '; nothing was sent' if client is not None else plain}")
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and "tcp://" in where:
-        # The same end is seen of a server that stops at this moment, so it is no HandshakeFailed: it may be tried again.
+        # So looks also a server that stops at this moment, hence no HandshakeFailed: it may be tried again.
         if client is None:
             return PeerLost(f"{where}: it ended the handshake; perhaps {plain}")
         return PeerLost(

@@ -43,7 +43,7 @@ def parse_table(text: str, where: str, name: str) -> Table:
     try:
         return Table.of(document.get("name", name), rows, where)
     except ConfigError as error:
-        raise ConfigError(_with_line(str(error), where, rows, lines)) from None
+        raise ConfigError(_with_line(str(error), text, where, rows, lines)) from None
 
 
 def _row(entry: Any, text: str, where: str, line: int) -> Row:
@@ -72,13 +72,16 @@ def _line_of_key(text: str, start: int, key: str) -> int:
     return max(start, 1)
 
 
-def _with_line(message: str, where: str, rows: list[Row], lines: list[int]) -> str:
-    """Put the line of the row that a message names behind the file's name."""
-    found = re.search(r"service '([^']*)'", message)
+def _with_line(message: str, text: str, where: str, rows: list[Row], lines: list[int]) -> str:
+    """Put the line of the row, and of its key, that a message names behind the file's name."""
+    found = re.search(r"service '([^']*)'(?:: (\w+)\b)?", message)
     indices = [i for i, row in enumerate(rows) if found and row.name == found[1]]
     if not indices or indices[-1] >= len(lines):
         return message
-    return message.replace(where, f"{where}:{lines[indices[-1]]}", 1)
+    line = lines[indices[-1]]
+    if found is not None and found[2] in Row.__struct_fields__:
+        line = _line_of_key(text, line, found[2])
+    return message.replace(where, f"{where}:{line}", 1)
 
 
 def to_toml(table: Table) -> str:
