@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -34,8 +33,8 @@ def ask(url: str, question: str) -> str:
 
 def main() -> int:
     # A name, a port and a run directory of its own: a check must not meet an engine that someone is using.
-    run = f"check-{secrets.token_hex(3)}"
-    runtime = tempfile.mkdtemp(prefix="zmqengine-check-")
+    run = "check"
+    runtime = tempfile.mkdtemp(prefix="ze-", dir="/tmp")  # short: the paths of unix sockets are
     os.environ["ZMQENGINE_RUNTIME_DIR"] = runtime
     try:
         print(zmqengine("up", "llm", "--run", run, "--set", "api.port=0", "--detach"), end="", flush=True)
