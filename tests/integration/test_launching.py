@@ -129,6 +129,8 @@ def test_a_service_that_crashes_again_and_again_is_quarantined_with_its_last_err
     assert "exit code 7" in runs.services()["a"]["error"]
     assert runs.services()["b"]["state"] == "READY"
     assert "exit code 7" in runs.run("call", "a", "echo", "text=x", ok=False).stderr
+    assert "is replaced by" in runs.run("restart", "a").stdout
+    assert runs.services()["a"]["state"] == "READY", "an operator's word ends the quarantine"
     runs.run("down")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..broker_interface import BrokerInterface
+from ..broker_interface import BrokerInterface, RunStatus
 from ..client import connect
 from .options import run_option
 
@@ -16,7 +16,8 @@ from .options import run_option
 def command(service: str, timeout: float, run: str) -> None:
     """Restart SERVICE: drain it, start it anew, and wait until it is READY."""
     with connect("broker", BrokerInterface, run=run) as broker:
-        before = broker.resolve(service)
+        status: RunStatus = broker.status()  # not resolve: also one that is quarantined can be restarted
+        before = next((s.incarnation for s in status.services if s.name == service), "")
         broker.restart(service)
         after = broker.options(deadline_s=timeout).resolve(service, wait=True)
-    click.echo(f"{service}: incarnation {before.incarnation} is replaced by {after.incarnation}")
+    click.echo(f"{service}: incarnation {before} is replaced by {after.incarnation}")
