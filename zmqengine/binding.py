@@ -33,9 +33,8 @@ class TcpEndpoint(NamedTuple):
             return "all interfaces"
         if self.host == "localhost":
             return "loopback"
-        try:
-            address = ipaddress.ip_address(self.host.strip("[]"))
-        except ValueError:
+        address = _address(self.host)
+        if address is None:
             return "one address"  # a name
         mapped = getattr(address, "ipv4_mapped", None) or address
         if mapped.is_unspecified:
@@ -53,15 +52,16 @@ def parse_tcp(endpoint: str) -> TcpEndpoint:
     found = _TCP.fullmatch(endpoint)
     if found is not None and int(found[2]) < 65536:
         read = TcpEndpoint(found[1], int(found[2]))
-        if not read.host[0].isdigit() and read.host[0] != "[":
-            return read
-        try:
-            ipaddress.ip_address(read.host.strip("[]"))
-        except ValueError:
-            pass
-        else:
+        if not (read.host[0].isdigit() or read.is_v6) or _address(read.host) is not None:
             return read
     raise ConfigError(f"endpoint {endpoint!r}: expected tcp://ADDRESS:PORT, as tcp://10.0.0.5:0 (0: any free port)")
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
 
 
 class Binding(Message, omit_defaults=True):

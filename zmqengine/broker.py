@@ -303,7 +303,8 @@ class Broker(BrokerInterface):
         """What a service has to do, by its last health."""
         if entry is None or entry.health is None:
             return {}
-        return {key: getattr(entry.health, key) for key in ("calls", "in_flight", "queued", "p50_s", "p99_s")}
+        keys = ("calls", "in_flight", "queued", "refused", "p50_s", "p99_s")
+        return {key: getattr(entry.health, key) for key in keys}
 
     def resolve(self, name: str, wait: bool = False) -> Deferred[Location]:
         unit = self.supervisor.units.get(name)

@@ -45,6 +45,8 @@ class ServiceStatus(Message):
     """Calls without an answer yet."""
     queued: int = 0
     """What waits in it, as it says itself."""
+    refused: int = 0
+    """Connections, and messages of keys that were revoked since, that it did not take."""
     p50_s: float | None = None
     p99_s: float | None = None
     """From a call to its answer, over the last minute or so."""

@@ -81,7 +81,7 @@ class Health(Message):
     p99_s: float | None = None
     """From a call to its terminal answer, over the last minute or so; None without any."""
     refused: int = 0
-    """Connections that were refused because their CURVE key is not allowed."""
+    """Connections, and messages of keys that were revoked since, that it did not take."""
     error: str | None = None
     """Why it failed."""
     announced: dict[str, str] = {}

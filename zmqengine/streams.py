@@ -130,14 +130,16 @@ class Stream(Generic[T]):
         on_item = trace.carried(on_item)
         on_end = None if on_end is None else trace.carried(on_end)
         self._on_item, self._on_end = on_item, on_end
-        while self._queue and not self.ended:
+        had_ended = self.ended
+        while self._queue:  # also of a stream that has ended: what came before its end is still the reader's
             self._take(*self._queue.popleft())
-        if self.ended and on_end is not None:
+        if had_ended and on_end is not None:
             on_end(self.error)
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Tell the producer that no more is wanted. A no-op once the stream has ended."""
         if not self.ended:
+            self._queue.clear()
             error = Cancelled(reason)
             self._cancel(error)
             self.finish(error)
@@ -147,6 +149,8 @@ class Stream(Generic[T]):
         share, rest = divmod(size, len(items))
         if self._on_item is not None:
             for item in items:
+                if self.ended:
+                    return  # the reader cancelled at one of them
                 self._take(item, share + rest)
                 rest = 0
         else:

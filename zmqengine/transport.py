@@ -14,13 +14,16 @@ import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zmq
 
-from . import curve, wire, zap
+from . import curve, wire
 from .binding import check_reach, parse_tcp
 from .errors import ConfigError, PeerLost
+
+if TYPE_CHECKING:
+    from . import zap
 
 LINGER_MS = 500
 """How long closing a socket waits for what is still to be sent."""
@@ -146,6 +149,8 @@ class Port:
         self.guard: zap.Guard | None = None
         try:
             if server is not None:
+                from . import zap  # with tcp's own imports, 5 ms that services on ipc do without
+
                 self.guard = zap.handler_of(context()).guard(server.allows)
                 curve.serve_with(self.socket, server, self.guard.domain)
             self.socket.bind(endpoint)

@@ -44,7 +44,8 @@ EXIT_NAMED_S = 0.5
 """A child's exit is named within this."""
 INTERPRETER_S = 1.0
 """To start or to end one, on a machine that is busy."""
-READY_TIMEOUT_S = 4.0
+READY_TIMEOUT_S = 6.0
+"""Of a service that hangs in its start: long enough for a busy machine to get it to where it hangs."""
 LONGEST_START_S = 30.0
 """Then it hangs, which is what must not be."""
 STOP_S = {"drain": 0.5, "term": 0.5}

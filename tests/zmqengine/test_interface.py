@@ -211,8 +211,9 @@ def declared(annotations: dict[str, Any], mark: Any = call, name: str = "work", 
 
     def work(*args: Any) -> None: ...
 
-    parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *annotations)]
-    work.__signature__ = inspect.Signature([p for p in parameters if p.name != "return"])  # type: ignore[attr-defined]
+    names = ["self", *(name for name in annotations if name != "return")]
+    parameters = [inspect.Parameter(parameter, inspect.Parameter.POSITIONAL_OR_KEYWORD) for parameter in names]
+    work.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     work.__annotations__, work.__doc__ = annotations, doc
     return typing.cast("type[Interface]", type("Fresh", (Interface,), {name: mark(work)}, protocol="fresh/1"))
 
