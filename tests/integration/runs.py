@@ -28,6 +28,8 @@ class Runs:
 
     def __init__(self, base: Path) -> None:
         self.base = base
+        self._shared_memory = shared_memory()
+        """What others on this machine have."""
         self.environ = {
             **os.environ,
             "ZMQENGINE_RUNTIME_DIR": str(base),
@@ -107,7 +109,7 @@ class Runs:
         _, alive = psutil.wait_procs(self.processes(), timeout=within_s)
         assert [p.cmdline() for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
         assert [str(path) for path in self.base.rglob("*") if path.is_socket()] == []
-        assert [path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("zmqengine")] == []
+        assert shared_memory() - self._shared_memory == set()
 
     def close(self) -> None:
         """End what a failed test left."""
@@ -124,6 +126,11 @@ def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
     return json.dumps(value)
+
+
+def shared_memory() -> set[str]:
+    """Names of the segments of shared memory that are ours by their names."""
+    return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("zmqengine")}
 
 
 def wait_until(condition: Any, timeout_s: float = 10.0, what: str = "") -> Any:
