@@ -452,6 +452,8 @@ class Supervisor:
                 self._begin_anew(unit, now)
             elif kind == "start":
                 self._spawn(unit, now)
+            elif kind == "update":
+                unit.failures.clear()  # they were counted against another budget
         self._release_others(now)
 
     def _begin_anew(self, unit: Unit, now: float) -> None:
@@ -534,6 +536,10 @@ class Supervisor:
         if unit.row.external:
             self._actions.append(Drain(unit.name, unit.incarnation, stop.drain))
             self._move(unit, Trigger.STOP, "it is run by hand, and was told to end")
+            return
+        if unit.state in (State.SPAWNED, State.CONNECTED):
+            # It imports, and has nothing to give back: in the middle of a large library it would hear a SIGTERM late.
+            unit.kill_at = now
             return
         unit.term_at = now
         if unit.state in SERVING:

@@ -126,7 +126,7 @@ def test_a_child_that_dies_while_the_system_starts_ends_the_start_and_stops_the_
     new = run.exits("c", "SIGSEGV")
     (broke,) = of_kind(new, StartBroke)
     assert (broke.name, broke.phase, broke.cause) == ("c", State.SPAWNED, "SIGSEGV")
-    assert [a.name for a in of_kind(new, Terminate)] == ["b"], "a is stopped only when b is gone"
+    assert [a.name for a in of_kind(new, Kill)] == ["b"], "it imports; and a is stopped only when b is gone"
     new = run.exits("b")
     assert [a.name for a in of_kind(new, Drain)] == ["a"]
     assert of_kind(run.exits("a", "exit code 0", clean=True), Down)
