@@ -52,10 +52,12 @@ async def test_every_service_is_swapped_under_load_and_no_stream_changes(engine:
     url = str(engine.services()["api"]["url"])
     async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         undisturbed = await asyncio.gather(*(stream(client, prompt) for prompt in PROMPTS))
-        for service in ("scheduler", "processor", "worker", "engine"):
+        for service in ("scheduler", "worker", "engine", "processor"):
             begun = [asyncio.Event() for _ in PROMPTS]
             streams = asyncio.gather(*(stream(client, p, e) for p, e in zip(PROMPTS, begun, strict=True)))
-            await asyncio.gather(*(event.wait() for event in begun))
+            all_begun = asyncio.gather(*(event.wait() for event in begun))
+            await asyncio.wait([streams, all_begun], return_when=asyncio.FIRST_COMPLETED)
+            assert all_begun.done(), streams.exception()
             before = (await asyncio.to_thread(engine.services))[service]["incarnation"]
             await asyncio.to_thread(engine.run, "swap", service)
             assert await streams == undisturbed, service
