@@ -274,6 +274,7 @@ class Broker(BrokerInterface):
         return RunStatus(
             run=self.directory.name, pid=os.getpid(), phase=self.supervisor.phase.value, table=self.table.name,
             ready_after_s=None if self._up_at is None else self._up_at - self._started_at, services=services,
+            started_at=self._started_at,
         )  # fmt: skip
 
     def _service_status(self, name: str) -> ServiceStatus:

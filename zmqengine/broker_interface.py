@@ -63,6 +63,8 @@ class RunStatus(Message):
     ready_after_s: float | None
     """From the start of the run until all was READY."""
     services: list[ServiceStatus]
+    started_at: float | None = None
+    """When the run was started, in seconds of the machine's monotonic clock."""
 
 
 class Event(Message):

@@ -1,27 +1,25 @@
-"""What may keep a system from running well on this machine: facts in, findings out. `machine_facts` gathers them."""
+"""What may keep a system from running well on this machine: facts in, findings out. `machine` gathers them."""
 
 from __future__ import annotations
 
 import os
-import platform
-import resource
-import socket
-import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import psutil
-
-from .rundir import LONGEST_SOCKET, RunDirectory, base_directory
-from .transport import MAX_IPC_PATH, Library, library
+from .rundir import LONGEST_SOCKET
+from .transport import MAX_IPC_PATH, Library
 
 Level = Literal["ok", "warning", "error"]
 SHARED_MEMORY = Path("/dev/shm")
 MIN_FILES, FEW_FILES = 256, 4096
+MIN_PROCESSES, FEW_PROCESSES = 64, 512
+"""Threads count as well: a service of arrays starts one for each CPU."""
 MIN_SHM_BYTES = 64 << 20
 MIN_MEMORY_BYTES = 1 << 30
+SLOW_CLOCK_S = 1e-6
+"""A call looks at the clock some ten times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,8 @@ class Facts:
     library: Library
     open_files: int
     """Soft limit of this process; -1: none."""
+    processes: int | None
+    """How many more processes and threads this user may start here; None: there is no limit."""
     base: Path
     base_problem: str
     """What is wrong with the run directories' parent; empty if nothing."""
@@ -53,7 +53,11 @@ class Facts:
     segments: tuple[str, ...]
     """Shared memory of ours that no living run names."""
     memory_bytes: int
-    cpus: int
+    """Free, of the machine or of the container."""
+    cpus: float
+    """Worth of time that this process may take of them, together."""
+    clock_s: float
+    """What one look at the clock takes."""
     loopback: str
     """Why no port of the loopback can be bound; empty if one can."""
 
@@ -92,6 +96,15 @@ def _open_files(facts: Facts) -> Finding:
     return Finding("open files", "ok", "no limit" if limit < 0 else f"at most {limit}")
 
 
+def _processes(facts: Facts) -> Finding:
+    room = facts.processes
+    if room is not None and room < FEW_PROCESSES:
+        level: Level = "error" if room < MIN_PROCESSES else "warning"
+        return Finding("processes", level, f"{room} more can be started, threads included",
+                       "raise `ulimit -u`, or the container's limit (docker run --pids-limit)")  # fmt: skip
+    return Finding("processes", "ok", "no limit" if room is None else f"{room} more can be started")
+
+
 def _base(facts: Facts) -> Finding:
     room = MAX_IPC_PATH - LONGEST_SOCKET - len(os.fsencode(facts.base)) - 1
     if facts.base_problem:
@@ -126,10 +139,26 @@ def _shm(facts: Facts) -> Finding:
 
 
 def _memory(facts: Facts) -> Finding:
-    free = f"{facts.memory_bytes / 1e9:.1f} GB free, {facts.cpus} CPUs"
+    free = f"{facts.memory_bytes / 1e9:.1f} GB free"
     if facts.memory_bytes < MIN_MEMORY_BYTES:
         return Finding("memory", "warning", free, "the embedded model's engine takes 1 GB: free some")
     return Finding("memory", "ok", free)
+
+
+def _cpus(facts: Facts) -> Finding:
+    found = f"{facts.cpus:g}"
+    if facts.cpus < 2:
+        return Finding("CPUs", "warning", found,
+                       "services wait for each other on it: grant two (docker run --cpus, taskset)")  # fmt: skip
+    return Finding("CPUs", "ok", found)
+
+
+def _clock(facts: Facts) -> Finding:
+    found = f"{facts.clock_s * 1e9:.0f} ns to look at it"
+    if facts.clock_s > SLOW_CLOCK_S:
+        return Finding("clock", "warning", found,
+                       "calls are slow by it: see /sys/devices/system/clocksource/clocksource0")  # fmt: skip
+    return Finding("clock", "ok", found)
 
 
 def _loopback(facts: Facts) -> Finding:
@@ -139,65 +168,5 @@ def _loopback(facts: Facts) -> Finding:
 
 
 CHECKS: tuple[Callable[[Facts], Finding], ...] = (
-    _python, _libzmq, _open_files, _base, _stale, _shm, _memory, _loopback,
+    _python, _libzmq, _open_files, _processes, _base, _stale, _shm, _memory, _cpus, _clock, _loopback,
 )  # fmt: skip
-
-
-def machine_facts() -> Facts:
-    """The facts of this machine and this user."""
-    base = base_directory()
-    major, minor, *_ = platform.python_version_tuple()
-    return Facts(
-        python=(int(major), int(minor)), system=platform.system(), library=library(),
-        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0], base=base, base_problem=_problem_of(base),
-        stale_runs=tuple(run.name for run in stale_runs()), shm_free_bytes=_free(SHARED_MEMORY),
-        segments=tuple(path.name for path in left_segments()), memory_bytes=psutil.virtual_memory().available,
-        cpus=psutil.cpu_count() or 1, loopback=_loopback_problem(),
-    )  # fmt: skip
-
-
-def stale_runs() -> list[RunDirectory]:
-    """Runs of this user whose launcher was killed: state is left, and nobody holds the lock."""
-    base = base_directory()
-    paths: Iterable[Path] = sorted(base.iterdir()) if base.is_dir() else ()
-    runs = (RunDirectory(path, None) for path in paths if (path / "state.json").exists())
-    return [run for run in runs if not run.alive]
-
-
-def left_segments() -> list[Path]:
-    """Shared memory of this user's, named as ours, that no process has mapped."""
-    if not SHARED_MEMORY.is_dir():
-        return []
-    ours = [path for path in SHARED_MEMORY.glob("zmqengine-*") if path.stat().st_uid == os.getuid()]
-    mapped: set[str] = set()
-    for process in psutil.process_iter() if ours else ():
-        try:
-            mapped |= {mapping.path for mapping in process.memory_maps()}
-        except psutil.Error:
-            continue
-    return [path for path in ours if str(path) not in mapped]
-
-
-def _problem_of(base: Path) -> str:
-    try:
-        info = base.lstat()
-    except FileNotFoundError:
-        return "" if os.access(base.parent, os.W_OK) else f"it is not there, and {base.parent} cannot be written"
-    if not stat.S_ISDIR(info.st_mode):
-        return "it is not a directory"
-    if info.st_uid != os.getuid():
-        return "it is another user's"
-    return "" if os.access(base, os.W_OK | os.X_OK) else "it cannot be written"
-
-
-def _free(path: Path) -> int | None:
-    return psutil.disk_usage(str(path)).free if path.is_dir() else None
-
-
-def _loopback_problem() -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(("127.0.0.1", 0))
-        except OSError as error:
-            return f"127.0.0.1 cannot be bound: {error.strerror}"
-    return ""

@@ -36,7 +36,7 @@ def test_a_run_can_be_looked_at_from_every_side(runs: Runs, tmp_path: Path) -> N
     assert any(p["critical"] for p in phases)
     runs.run("timeline", "--svg", str(tmp_path / "t.svg"), "--html", str(tmp_path / "t.html"))
     assert (tmp_path / "t.svg").read_text() in (tmp_path / "t.html").read_text()
-    assert "critical: " in runs.run("timeline").stdout
+    assert "* critical, one after the other: " in runs.run("timeline").stdout
 
     assert "├─ b  echo/1  READY" in runs.run("graph", "--run", "default").stdout
     assert json.loads(runs.run("graph", table, "--json").stdout)["layers"] == [["a"], ["b", "c"]]

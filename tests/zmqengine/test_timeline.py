@@ -7,7 +7,7 @@ import pytest
 
 from zmqengine.broker_interface import ServiceStatus
 from zmqengine.lifecycle import State
-from zmqengine.timeline import critical_chain, timeline
+from zmqengine.timeline import critical_chain, of_the_start, timeline
 from zmqengine.timeline_svg import to_html, to_svg
 
 
@@ -59,6 +59,25 @@ def test_a_service_run_by_hand_begins_with_its_hello() -> None:
     by_hand = service("h", None, 102.0, 102.0, 102.0, 102.5)
     spawn = timeline([A, by_hand])[4]
     assert (spawn.service, spawn.name, spawn.seconds) == ("h", "spawn", 0.0)
+
+
+def test_marks_that_are_missing_take_no_time_and_none_runs_backwards() -> None:
+    partly = service("p", 100.0, 100.5, 100.9, None, 101.0)
+    assert [p.seconds for p in timeline([partly])] == pytest.approx([0.5, 0.4, 0.1, 0.0])
+    adopted = service("q", None, None, None, None, 101.0)
+    assert [p.seconds for p in timeline([adopted])] == [0.0] * 4
+
+
+def test_who_was_started_anew_after_the_start_is_no_part_of_it() -> None:
+    anew = service("c", 105.1, 105.2, 105.3, 105.4, 105.5)
+    loading = service("d", 100.0, 100.5, 100.6, 100.7, None)
+    assert of_the_start([A, B, anew, loading], up_at=105.0) == [A, B]
+    assert of_the_start([A, B, anew, loading], up_at=None) == [A, B, anew]
+
+
+def test_one_that_was_started_anew_meanwhile_is_not_taken_for_what_was_waited_for() -> None:
+    a_again = service("a", 102.0, 102.5, 102.6, 102.6, 103.0)
+    assert critical_chain([a_again, B]) == [("b", "spawn"), ("b", "import"), ("b", "setup")]
 
 
 def test_the_picture_is_well_formed_and_has_every_phase() -> None:

@@ -7,8 +7,9 @@ import sys
 
 import click
 
-from ..doctor import Finding, examine, left_segments, machine_facts, stale_runs
+from ..doctor import Finding, examine
 from ..errors import ConfigError
+from ..machine import left_segments, machine_facts, remove_segment, stale_runs
 from ..rundir import RunDirectory
 from .options import json_option, print_json
 
@@ -41,8 +42,8 @@ def clean_up() -> list[str]:
             done.append(f"cleared what was left of run {run.name}")
             taken.close()
     for path in left_segments():
-        path.unlink(missing_ok=True)
-        done.append(f"removed {path}")
+        if remove_segment(path):
+            done.append(f"removed {path}")
     return done
 
 

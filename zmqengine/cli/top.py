@@ -13,11 +13,12 @@ from ..broker_interface import BrokerInterface, RunStatus, ServiceStatus
 from ..client import Client, connect
 from ..errors import ZmqEngineError
 from .options import interactive, json_option, print_json, run_option
-from .ps import duration, memory
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
+COLUMNS = ("service", "state", "rst", "up", "cpu", "mem", "calls/s", "p50", "p99", "fly", "que")
+"""rst: restarts; cpu: percent of one core; p50, p99: from a call to its answer; fly: calls in flight; que: queued."""
 COLOURS = {"READY": "green", "DEGRADED": "yellow", "LOADING": "cyan", "BACKOFF": "yellow", "DRAINING": "yellow",
            "FAILED": "red", "QUARANTINED": "red"}  # fmt: skip
 
@@ -70,7 +71,7 @@ def command(interval: float, once: bool, as_json: bool, run: str) -> None:
                 return
             from rich.console import Console
 
-            Console().print(table_of(status, rows))
+            Console().print(view(status, rows))
             return
         with contextlib.suppress(KeyboardInterrupt):
             watch(broker, rates, interval)
@@ -80,11 +81,11 @@ def watch(broker: Client, rates: Rates, interval: float) -> None:
     """Redraw in place until Ctrl-C, or until the run is gone."""
     from rich.live import Live
 
-    with Live(table_of(*look(broker, rates)), screen=True, auto_refresh=False) as live:
+    with Live(view(*look(broker, rates)), screen=True, auto_refresh=False) as live:
         while True:
             broker.idle(interval)
             try:
-                live.update(table_of(*look(broker, rates)), refresh=True)
+                live.update(view(*look(broker, rates)), refresh=True)
             except ZmqEngineError as error:
                 live.stop()
                 raise click.ClickException(f"the run is gone: {error}") from None
@@ -106,35 +107,61 @@ def look(broker: Client, rates: Rates) -> tuple[RunStatus, list[dict[str, object
     return status, rows
 
 
-def table_of(status: RunStatus, rows: list[dict[str, object]]) -> Table:
-    """What is shown."""
+def view(status: RunStatus, rows: list[dict[str, object]]) -> RenderableType:
+    """What is shown: the table, which fits on 80 columns, and what is wrong with whom."""
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     up = sum(service.state.value == "READY" for service in status.services)
     title = f"run {status.run}: {status.phase}, {up} of {len(status.services)} services READY"
-    table = Table(box=None, header_style="bold", pad_edge=False, title=title, title_justify="left")
-    for name in ("service", "state", "rst", "up", "cpu", "mem", "calls/s", "p50", "p99", "fly", "que"):
-        table.add_column(name, justify="left" if name in ("service", "state") else "right", no_wrap=True)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), title=title,
+                  title_justify="left", title_style="bold")  # fmt: skip
+    for name in COLUMNS:
+        # The name alone gives way where it is narrow: half a number misleads.
+        table.add_column(name, justify="left" if name in ("service", "state") else "right",
+                         no_wrap=name != "service", overflow="fold")  # fmt: skip
+    errors = []
     for service, row in zip(status.services, rows, strict=True):
         state = service.state.value
         table.add_row(
-            service.name, Text(state, COLOURS.get(state, "dim")), str(service.restarts), duration(service.uptime_s),
-            _number(row["cpu_percent"], "{:.0f}%"), memory(service.rss_bytes), _number(row["calls_per_s"], "{:.0f}"),
+            service.name, Text(state, COLOURS.get(state, "dim")), str(service.restarts), ago(service.uptime_s),
+            _number(row["cpu_percent"], "{:.0f}%"), size(service.rss_bytes), _number(row["calls_per_s"], "{:.0f}"),
             seconds(service.p50_s), seconds(service.p99_s), str(service.in_flight), str(service.queued),
         )  # fmt: skip
         if service.error and state not in ("READY", "STOPPED"):
-            table.add_row("", Text(service.error, "red", overflow="ellipsis"))
-    return table
+            first = next(iter(service.error.splitlines()), "")
+            errors.append(Text(f"{service.name}: {first}", "red", no_wrap=True, overflow="ellipsis"))
+    return Group(table, *errors)
+
+
+def ago(value: float | None) -> str:
+    """``7s``, ``5m02``, ``2h05``, ``3d04``: five letters at most."""
+    if value is None:
+        return "-"
+    whole = int(value)
+    for unit, small, length, part in (("d", 3600, 86400, 24), ("h", 60, 3600, 60), ("m", 1, 60, 60)):
+        if whole >= length:
+            return f"{whole // length}{unit}{whole // small % part:02d}"
+    return f"{whole}s"
+
+
+def size(value: int | None) -> str:
+    """``29M``, ``1.2G``."""
+    if value is None:
+        return "-"
+    return f"{value / 1e9:.1f}G" if value >= 999.5e6 else f"{value / 1e6:.0f}M"
 
 
 def seconds(value: float | None) -> str:
-    """``28 us``, ``3.1 ms``, ``2.0 s``."""
+    """``28us``, ``3.1ms``, ``120ms``, ``2.0s``: five letters at most."""
     if value is None:
         return "-"
-    if value < 1e-3:
-        return f"{value * 1e6:.0f} us"
-    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.1f} s"
+    if value < 999.5e-6:
+        return f"{value * 1e6:.0f}us"
+    if value < 9.95e-3:
+        return f"{value * 1e3:.1f}ms"
+    return f"{value * 1e3:.0f}ms" if value < 0.9995 else f"{value:.1f}s"
 
 
 def _number(value: object, pattern: str) -> str:
