@@ -9,6 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
+
+# No test asserts a speed: hypothesis's own limit of 0.2 s an example would, on a machine that does other work.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 SHARED_MEMORY = Path("/dev/shm")
 END_WITHIN_S = 5.0

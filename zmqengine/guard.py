@@ -11,6 +11,8 @@ import signal
 from collections.abc import Callable
 from typing import NoReturn
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Guard:
     """Started by a launcher before it has threads or sockets. `close` lets it do its work, and waits for it."""
@@ -18,9 +20,12 @@ class Guard:
     def __init__(self, keep: int, clear: Callable[[], object]) -> None:
         """keep: a descriptor to stay open in the guard, the run's lock. clear: ends and removes what is left."""
         read, self._write = os.pipe()
+        # Held back over the fork: a Ctrl-C that comes before the guard ignores it must not end it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         self.pid = os.fork()
         if self.pid == 0:
             _wait_and_clear(read, keep, clear)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(read)
 
     def close(self) -> None:
@@ -30,11 +35,10 @@ class Guard:
 
 
 def _wait_and_clear(read: int, keep: int, clear: Callable[[], object]) -> NoReturn:
-    """In the guard: whatever ends the launcher closes the pipe's other end."""
+    """In the guard, which has the signals blocked that ask for an end: it ends with the launcher, and not before.
+    Whatever ends the launcher closes the pipe's other end."""
     try:
         os.setsid()  # Ctrl-C in the terminal is for the launcher
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # it ends with the launcher, and not before
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1):
             os.dup2(null, fd)

@@ -15,6 +15,8 @@ import pytest
 from zmqengine.guard import Guard
 from zmqengine.orphans import kill_all_with
 
+from .conftest import wait_until
+
 Start = Callable[..., "subprocess.Popen[str]"]
 WAIT = "import signal; print('here', flush=True); signal.pause()"
 
@@ -53,11 +55,11 @@ def test_only_processes_with_all_the_settings_are_ended(start: Start) -> None:
 
 
 def test_a_stopped_process_and_its_children_are_ended(start: Start) -> None:
-    fork = "import os; os.fork(); os.setsid() if os.getpid() != os.getsid(0) else None\n" + WAIT
-    parent = start(fork, ZE_TEST_RUN="/run/z")
+    fork = "import os, signal\nif os.fork() == 0:\n    os.setsid()\n    signal.pause()\n" + WAIT
+    parent = start(fork, ZE_TEST_RUN=f"/run/{os.getpid()}")
     (child,) = psutil.Process(parent.pid).children()
     parent.send_signal(signal.SIGSTOP)
-    assert kill_all_with("ZE_TEST_RUN=/run/z", wait_s=5.0) == 2
+    assert kill_all_with(f"ZE_TEST_RUN=/run/{os.getpid()}", wait_s=5.0) == 2
     assert parent.wait(0) == -signal.SIGKILL
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
@@ -88,8 +90,8 @@ def test_the_guard_clears_up_however_its_launcher_ends_and_lets_go_of_what_it_wa
         os.close(kept)
         assert launcher.stdout is not None
         guard = psutil.Process(int(launcher.stdout.readline()))
-        assert os.getsid(guard.pid) == guard.pid, "Ctrl-C does not reach it"
-        guard.terminate()
+        guard.terminate()  # at once: also before it has made its arrangements
+        wait_until(lambda guard=guard: os.getsid(guard.pid) == guard.pid)  # then no Ctrl-C reaches it
         assert not done.exists()
         if killed:
             launcher.kill()

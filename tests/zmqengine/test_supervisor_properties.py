@@ -113,7 +113,7 @@ class World:
             assert self.has_end(unit, frozenset()), f"{unit.name} is {unit.state} for ever"
             assert len(unit.failures) <= unit.row.restart.intensity + 1
             process = self.processes.get(unit.name)
-            if process is not None and process.alive and not unit.row.external:
+            if process is not None and process.alive and not process.by_hand:
                 assert unit.alive, f"{unit.name} is {unit.state} while its process runs"
 
     def has_end(self, unit: Unit, seen: frozenset[str]) -> bool:
